@@ -1,0 +1,26 @@
+/*
+ * Buffers on their way back: a worker frees the pages, which may take 0.1 s a GiB, and whoever has removed a
+ * rank is answered when they are free, so that what he asks for next finds them.
+ *
+ * Threads: the loop thread only.
+ */
+#ifndef FS_DISPOSE_H
+#define FS_DISPOSE_H
+
+#include "fs/fs.h"
+#include "ntbmem/ntbm_buf.h"
+
+struct fs_disposal;
+
+/* A buffer is to be given back as soon as nobody uses it. NULL without memory: then nobody is told to wait.
+ */
+struct fs_disposal *fs_dispose_plan(struct fs *fs);
+
+/* Gives the buffer back, and the memory of *buf itself; `planned` may be NULL. */
+void fs_dispose(struct fs *fs, struct fs_disposal *planned, struct ntbm_buf *buf);
+
+/* Answers a request that succeeded, when all buffers that are planned to be given back by now are free: with
+ * the bytes written, or, when that is 0, with nothing but success. */
+void fs_dispose_answer(struct fs *fs, fuse_req_t req, size_t written);
+
+#endif

@@ -1,0 +1,394 @@
+/*
+ * One queue under one lock. A worker takes the next block of the work at the head, and the work leaves the
+ * queue with its last block; so the lock is held for a few instructions a block, and blocks are long.
+ *
+ * Each worker sleeps on a semaphore of its own, so that a caller chooses whom to wake. Where there is a
+ * worker for each CPU, each has one of its own: the kernel would put a woken worker beside the thread that
+ * wakes it when no CPU is idle in that very moment, and both would take turns while a rank that has just
+ * asked leaves another CPU idle. (Measured on two CPUs, 1 MiB a rank: every time.)
+ */
+#include "reduce/red_pool.h"
+
+#include "utils/ut_clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <numa.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <time.h>
+
+/* How long a sharing thread waits for the blocks that others still carry out before it leaves the end to
+ * them: what waking it again would take. */
+#define SHARE_WAIT_NS 50000u
+
+#define SLICE_NS 100000u /* the shortest that the kernel takes */
+
+struct worker {
+    struct red_pool *pool;
+    pthread_t thread;
+    sem_t call;
+    struct ut_list link; /* in pool->idle until somebody takes it out to call it */
+    int cpu;             /* the only one it runs on; -1: whichever of pool->cpus */
+};
+
+struct red_pool {
+    pthread_mutex_t lock; /* guards the fields up to stopping, and next_idx of queued works; taken last */
+    struct ut_list queue; /* works with blocks nobody has taken */
+    struct ut_list idle;  /* workers that sleep, or are about to */
+    bool stopping;
+    struct bitmask *cpus; /* where workers may run */
+    bool pinned;          /* that is less than where the process may */
+    unsigned thread_count;
+    struct worker worker[];
+};
+
+/* ---- A worker ---- */
+
+/* The next block of a work that has one left. Lock held. */
+static unsigned take_next(struct red_work *work)
+{
+    const unsigned idx = work->next_idx++;
+    if (work->next_idx == work->block_count) {
+        ut_list_remove(&work->link);
+    }
+    return idx;
+}
+
+/* Releases what was written before to whoever is last, and acquires the others' writes when that is us.
+ * Unless it is, the work may be gone the moment we have counted down. */
+static bool is_last(struct red_work *work)
+{
+    return atomic_fetch_sub_explicit(&work->left, 1, memory_order_acq_rel) == 1;
+}
+
+static void run_block(struct red_work *work, unsigned idx)
+{
+    work->block(work, idx);
+    if (is_last(work)) {
+        work->finish(work);
+    }
+}
+
+static void sleep_until_called(struct worker *worker)
+{
+    while (sem_wait(&worker->call) != 0 && errno == EINTR) {
+    }
+}
+
+/* Waits for a block and takes it. False when the pool stops and nothing is left. */
+static bool take_block(struct worker *worker, struct red_work **work, unsigned *idx)
+{
+    struct red_pool *pool = worker->pool;
+    pthread_mutex_lock(&pool->lock);
+    while (ut_list_empty(&pool->queue) && !pool->stopping) {
+        ut_list_append(&pool->idle, &worker->link);
+        pthread_mutex_unlock(&pool->lock);
+        sleep_until_called(worker);
+        pthread_mutex_lock(&pool->lock);
+    }
+    const bool found = !ut_list_empty(&pool->queue);
+    if (found) {
+        *work = UT_CONTAINER(pool->queue.next, struct red_work, link);
+        *idx = take_next(*work);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
+/* A rank that wakes beside a worker runs at once instead of after the kernel's usual slice, milliseconds in
+ * which a training loop would stand still after each bucket that it queues. (EEVDF's time of a request, Linux
+ * 6.12; kernels before do not look at it.) */
+static void ask_for_short_slices(void)
+{
+    struct attributes {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime_ns, deadline_ns, period_ns;
+    } attr = {.size = sizeof attr}; /* sched_setattr(2); glibc before 2.41 has no name for it */
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.policy == SCHED_OTHER) {
+        attr.runtime_ns = SLICE_NS;
+        syscall(SYS_sched_setattr, 0, &attr, 0);
+    }
+}
+
+/* Where it may run. When that fails we are slower, not wrong. */
+static void settle(const struct worker *worker)
+{
+    ask_for_short_slices();
+    if (worker->cpu >= 0) {
+        struct bitmask *cpu = numa_allocate_cpumask();
+        if (cpu) {
+            numa_sched_setaffinity(0, numa_bitmask_setbit(cpu, (unsigned)worker->cpu));
+            numa_free_cpumask(cpu);
+        }
+    } else if (worker->pool->pinned) {
+        numa_sched_setaffinity(0, worker->pool->cpus);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *worker = arg;
+    struct red_work *work;
+    unsigned idx;
+    settle(worker);
+    while (take_block(worker, &work, &idx)) {
+        run_block(work, idx);
+    }
+    return NULL;
+}
+
+/* ---- Submitting ---- */
+
+/* Takes up to `wanted` idle workers out for calling, but not one that has to run on CPU `except`. Lock held.
+ */
+static void choose(struct red_pool *pool, unsigned wanted, int except, struct ut_list *out)
+{
+    ut_list_init(out);
+    UT_LIST_EACH(&pool->idle, struct worker, link, worker)
+    {
+        if (wanted == 0) {
+            break;
+        }
+        if (worker->cpu >= 0 && worker->cpu == except) {
+            continue;
+        }
+        ut_list_remove(&worker->link);
+        ut_list_append(out, &worker->link);
+        wanted--;
+    }
+}
+
+/* Without the lock, which they would run into at once. A worker that has been called may list itself anew. */
+static void call(struct ut_list *workers)
+{
+    UT_LIST_EACH(workers, struct worker, link, worker)
+    {
+        ut_list_remove(&worker->link);
+        sem_post(&worker->call);
+    }
+}
+
+/* Queues the work, of which `left` things are to be done before it is finished, and wakes workers for so many
+ * of its blocks. */
+static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left, unsigned for_workers,
+                    int except)
+{
+    struct ut_list called;
+    assert(work->block_count > 0);
+    work->next_idx = 0;
+    atomic_init(&work->left, left);
+    pthread_mutex_lock(&pool->lock);
+    ut_list_append(&pool->queue, &work->link);
+    choose(pool, for_workers, except, &called);
+    pthread_mutex_unlock(&pool->lock);
+    call(&called);
+}
+
+void red_pool_submit(struct red_pool *pool, struct red_work *work)
+{
+    enqueue(pool, work, work->block_count, work->block_count, -1);
+}
+
+static void pause_briefly(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Whether nothing but the caller's own part is left of the work, within a moment. */
+static bool others_end(struct red_work *work)
+{
+    const uint64_t until = ut_clock_ns() + SHARE_WAIT_NS;
+    while (atomic_load_explicit(&work->left, memory_order_acquire) > 1) {
+        if (ut_clock_ns() > until) {
+            return false;
+        }
+        pause_briefly();
+    }
+    return true;
+}
+
+/* Beside its blocks the work has one part more, the caller's, which is over when this returns. */
+bool red_pool_share(struct red_pool *pool, struct red_work *work)
+{
+    const unsigned others = pool->thread_count - 1; /* this thread is busy in place of a worker */
+    const unsigned block_count = work->block_count;
+    enqueue(pool, work, block_count + 1, block_count - 1 < others ? block_count - 1 : others, sched_getcpu());
+    for (;;) {
+        pthread_mutex_lock(&pool->lock);
+        const bool found = work->next_idx < block_count;
+        const unsigned idx = found ? take_next(work) : 0;
+        pthread_mutex_unlock(&pool->lock);
+        if (!found) {
+            return others_end(work) || is_last(work);
+        }
+        run_block(work, idx);
+    }
+}
+
+/* ---- Starting and ending ---- */
+
+/* Takes the CPUs that are not of the NUMA node out of cpus; all of them when there is no such node. */
+static int keep_node(struct bitmask *cpus, int numa_node)
+{
+    struct bitmask *node = numa_allocate_cpumask();
+    if (!node) {
+        return -ENOMEM;
+    }
+    const bool known = numa_available() >= 0 && numa_node_to_cpus(numa_node, node) == 0;
+    for (unsigned i = 0; i < cpus->size; i++) {
+        if (!known || !numa_bitmask_isbitset(node, i)) {
+            numa_bitmask_clearbit(cpus, i);
+        }
+    }
+    numa_free_cpumask(node);
+    return 0;
+}
+
+/* The CPUs this process may use, on the NUMA node when one is given. NULL without memory. */
+static struct bitmask *usable_cpus(int numa_node)
+{
+    struct bitmask *cpus = numa_allocate_cpumask();
+    if (cpus) {
+        numa_sched_getaffinity(0, cpus);
+        if (numa_node >= 0 && keep_node(cpus, numa_node) != 0) {
+            numa_free_cpumask(cpus);
+            cpus = NULL;
+        }
+    }
+    return cpus;
+}
+
+/* The first CPU of the set after `after`, which must exist. */
+static int next_cpu(const struct bitmask *cpus, int after)
+{
+    int cpu = after + 1;
+    while (!numa_bitmask_isbitset(cpus, (unsigned)cpu)) {
+        cpu++;
+    }
+    return cpu;
+}
+
+static int start_worker(struct red_pool *pool, int cpu)
+{
+    struct worker *worker = &pool->worker[pool->thread_count];
+    *worker = (struct worker){.pool = pool, .cpu = cpu};
+    ut_list_init(&worker->link);
+    sem_init(&worker->call, 0, 0);
+    const int err = pthread_create(&worker->thread, NULL, worker_main, worker);
+    if (err) {
+        sem_destroy(&worker->call);
+        return err;
+    }
+    pthread_setname_np(worker->thread, "red-worker");
+    pool->thread_count++;
+    return 0;
+}
+
+/* Threads inherit the mask: signals sent to the process are for others. */
+static int start_workers(struct red_pool *pool, unsigned threads)
+{
+    const bool one_each = threads == numa_bitmask_weight(pool->cpus);
+    sigset_t blocked, was;
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGBUS);
+    sigdelset(&blocked, SIGSEGV);
+    sigdelset(&blocked, SIGFPE);
+    sigdelset(&blocked, SIGILL);
+    pthread_sigmask(SIG_SETMASK, &blocked, &was);
+    int err = 0, cpu = -1;
+    while (err == 0 && pool->thread_count < threads) {
+        cpu = one_each ? next_cpu(pool->cpus, cpu) : -1;
+        err = start_worker(pool, cpu);
+    }
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    return -err;
+}
+
+int red_pool_create(unsigned threads, int numa_node, struct red_pool **out)
+{
+    struct bitmask *cpus = usable_cpus(numa_node);
+    if (!cpus) {
+        return -ENOMEM;
+    }
+    const unsigned cores = numa_bitmask_weight(cpus);
+    if (threads == 0 || threads > cores) {
+        threads = cores;
+    }
+    struct red_pool *pool = calloc(1, sizeof *pool + threads * sizeof pool->worker[0]);
+    if (!pool) {
+        numa_free_cpumask(cpus);
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    ut_list_init(&pool->queue);
+    ut_list_init(&pool->idle);
+    pool->cpus = cpus;
+    pool->pinned = numa_node >= 0;
+    const int err = cores > 0 ? start_workers(pool, threads) : -EINVAL;
+    if (err) {
+        red_pool_destroy(pool);
+        return err;
+    }
+    *out = pool;
+    return 0;
+}
+
+unsigned red_pool_threads(const struct red_pool *pool)
+{
+    return pool->thread_count;
+}
+
+/* So long from now, on the one clock that pthread_timedjoin_np knows. */
+static struct timespec after(uint64_t ns)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    const uint64_t nsec = (uint64_t)at.tv_nsec + ns;
+    return (struct timespec){.tv_sec = at.tv_sec + (time_t)(nsec / UT_NS_PER_S),
+                             .tv_nsec = (long)(nsec % UT_NS_PER_S)};
+}
+
+/* Without a deadline: as long as it takes. */
+static bool end_pool(struct red_pool *pool, const struct timespec *deadline)
+{
+    struct ut_list called;
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = true;
+    choose(pool, pool->thread_count, -1, &called);
+    pthread_mutex_unlock(&pool->lock);
+    call(&called);
+    for (; pool->thread_count > 0; pool->thread_count--) {
+        struct worker *worker = &pool->worker[pool->thread_count - 1];
+        if ((deadline ? pthread_timedjoin_np(worker->thread, NULL, deadline)
+                      : pthread_join(worker->thread, NULL)) != 0) {
+            return false;
+        }
+        sem_destroy(&worker->call);
+    }
+    numa_free_cpumask(pool->cpus);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+    return true;
+}
+
+void red_pool_destroy(struct red_pool *pool)
+{
+    end_pool(pool, NULL);
+}
+
+bool red_pool_destroy_within(struct red_pool *pool, uint64_t patience_ns)
+{
+    const struct timespec deadline = after(patience_ns);
+    return end_pool(pool, &deadline);
+}
