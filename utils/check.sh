@@ -313,5 +313,6 @@ fi
 step 'nothing is left behind' check_nothing_left
 
 echo
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$skipped skipped"
+echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

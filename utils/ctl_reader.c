@@ -177,6 +177,7 @@ static void run_child(int out, pid_t parent, const struct ctl_want *want)
     if (!child.buf)
         _exit(1);
     hand_over_all(&child, want);
+    close(child.root); /* who asked ends when it is told the end, and the mount must not be busy then */
     send_record(&child, RECORD_END, "", 0, 0);
     _exit(0);
 }
