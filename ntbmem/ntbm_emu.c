@@ -1,5 +1,6 @@
 #include "ntbmem/ntbm_emu.h"
 
+#include "ntbmem/ntbm_guard.h"
 #include "ntbmem/ntbm_random.h"
 #include "utils/ut_list.h"
 
@@ -55,21 +56,36 @@ static void enqueue(struct ntbm_emu *emu, const struct ntbm_put *put, uint64_t d
         memcpy(entry->copy, put->bytes, put->len);
 }
 
-static void flip_a_bit(struct ntbm_emu *emu, uint8_t *bytes, uint32_t len)
+struct flip {
+    uint8_t *at, mask;
+};
+
+static struct flip choose_bit(struct ntbm_emu *emu, uint8_t *bytes, uint32_t len)
 {
     uint64_t bit = ntbm_random(&emu->random) % (len * 8ull);
-    bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    return (struct flip){.at = bytes + bit / 8, .mask = (uint8_t)(1u << bit % 8)};
 }
 
-/* Damages the put; `copy` is for its bytes, which are not ours. */
+static void flip_bit(void *arg)
+{
+    const struct flip *flip = arg;
+    *flip->at ^= flip->mask;
+}
+
+/* Damages the put; `copy` is for its bytes, which are not ours. Staged ones are in the peer's memory, which
+ * may be gone: the put finds that out. */
 static void damage(struct ntbm_emu *emu, struct ntbm_put *put, uint8_t copy[NTBM_PUT_COPY])
 {
-    if (put->staged_len && happens(emu, emu->faults.flip_permille))
-        flip_a_bit(emu, ntbm_link_stage(emu->inner, put->offset + put->len), put->staged_len);
+    struct flip flip;
+    if (put->staged_len && happens(emu, emu->faults.flip_permille)) {
+        flip = choose_bit(emu, ntbm_link_stage(emu->inner, put->offset + put->len), put->staged_len);
+        ntbm_guard_run(flip_bit, &flip);
+    }
     if (!put->len || !happens(emu, emu->faults.garble_permille))
         return;
     memcpy(copy, put->bytes, put->len);
-    flip_a_bit(emu, copy, put->len);
+    flip = choose_bit(emu, copy, put->len);
+    flip_bit(&flip);
     put->bytes = copy;
 }
 

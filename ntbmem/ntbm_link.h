@@ -49,7 +49,8 @@ struct ntbm_link_ops {
     void *(*stage)(struct ntbm_link *link, uint64_t offset);
     /* Does not fail and does not wait; trouble shows as link->broken or as silence. */
     void (*put)(struct ntbm_link *link, const struct ntbm_put *put);
-    /* Copies out of the peer's memory; offset and len are multiples of 8. 0 or -errno. */
+    /* Copies out of the peer's memory; offset and len are multiples of 8. 0 or -errno. All of it is all ones
+     * when a word of it is: the link is dead. */
     int (*read)(struct ntbm_link *link, uint64_t offset, void *out, uint32_t len);
     /* Stores zeros to the peer's memory, whole lines, for a moment, and returns the bytes a second; 0 when
      * they did not arrive anywhere. NULL when that would tell nothing. */

@@ -50,7 +50,16 @@ static int set_length(int fd, const char *name, uint64_t want_bytes, struct ntbm
     return 0;
 }
 
-static int open_shm(const char *name, enum ntbm_role role, uint64_t want_bytes, struct ntbm_opened *out,
+/* Its owner takes the name away at its end, and then the lock: who has waited for that lock holds memory that
+ * no peer finds. */
+static bool has_name(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) < 0 || st.st_nlink;
+}
+
+/* As open_shm, or -EAGAIN when an earlier owner's object was opened while that owner ended. */
+static int try_open(const char *name, enum ntbm_role role, uint64_t want_bytes, struct ntbm_opened *out,
                     struct ut_err *err)
 {
     char path[256];
@@ -63,11 +72,21 @@ static int open_shm(const char *name, enum ntbm_role role, uint64_t want_bytes, 
     struct ntbm_opened opened = {.fd = fd, .align_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
     int rc = ntbm_mem_claim(fd, role, S_IFREG, path, &opened.bytes, err);
     if (!rc && role == NTBM_LANDING)
-        rc = set_length(fd, name, want_bytes, &opened, err);
+        rc = has_name(fd) ? set_length(fd, name, want_bytes, &opened, err) : -EAGAIN;
     if (rc)
         close(fd);
     else
         *out = opened;
+    return rc;
+}
+
+static int open_shm(const char *name, enum ntbm_role role, uint64_t want_bytes, struct ntbm_opened *out,
+                    struct ut_err *err)
+{
+    int rc;
+    do
+        rc = try_open(name, role, want_bytes, out, err);
+    while (rc == -EAGAIN);
     return rc;
 }
 

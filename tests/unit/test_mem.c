@@ -2,6 +2,7 @@
  * What every kind of shared memory promises, with one body for all kinds, and what each kind has of its own.
  * DAX devices are not to be had here: their limits are tested on a copy of what sysfs shows.
  */
+#include "ntbmem/ntbm_emu.h"
 #include "ntbmem/ntbm_guard.h"
 #include "ntbmem/ntbm_link.h"
 #include "ntbmem/ntbm_mem.h"
@@ -236,6 +237,47 @@ CONTRACT(memory_that_goes_away_breaks_the_link_and_nothing_else)
     ntbm_mem_close(&pair.landing);
 }
 
+CONTRACT(a_dead_device_is_not_read_beyond_its_first_word_of_all_ones)
+{
+    struct pair pair;
+    uint64_t line[8] = {0}, ones[8];
+    memset(ones, 0xff, sizeof(ones));
+    join(place, &pair);
+    memset(pair.landing.base + 4096 - 8, 0xff, 8);
+    cr_assert_eq(truncate(place->path, 4096), 0); /* what reads on is killed, or is told so */
+    cr_assert_eq(ntbm_link_read(&pair.link.link, 4096 - 16, line, 64), 0);
+    cr_assert_arr_eq(line, ones, sizeof(line));
+    cr_assert_not(atomic_load(&pair.link.link.broken));
+    ntbm_link_detach(&pair.link.link);
+    ntbm_mem_close(&pair.landing);
+}
+
+static uint64_t no_time(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+CONTRACT(a_fault_that_is_emulated_where_memory_has_gone_away_breaks_the_link_and_nothing_else)
+{
+    struct pair pair;
+    struct ntbm_emu emu;
+    struct ut_err err = {""};
+    join(place, &pair);
+    ntbm_link_detach(&pair.link.link);
+    ntbm_emu_init(&emu, &pair.link.link, &(struct ntbm_emu_attr){0}, no_time, NULL, 1);
+    emu.faults.flip_permille = 1000;
+    cr_assert_eq(ntbm_link_attach(&emu.link, &err), 0, "%s", err.text);
+    cr_assert_eq(truncate(place->path, 0), 0);
+    ntbm_link_put(&emu.link,
+                  &(struct ntbm_put){.offset = 4096, .staged_len = 4096, .word_offset = 0, .word = 1});
+    ntbm_link_poll(&emu.link, 1);
+    cr_assert(atomic_load(&emu.link.broken));
+    ntbm_link_detach(&emu.link);
+    ntbm_emu_fini(&emu);
+    ntbm_mem_close(&pair.landing);
+}
+
 /* ---- each kind ---- */
 
 Test(mem, shared_memory_is_taken_away_at_a_clean_end)
@@ -245,6 +287,46 @@ Test(mem, shared_memory_is_taken_away_at_a_clean_end)
     struct ntbm_mem mem = opened(&place, "", NTBM_LANDING);
     ntbm_mem_remove(&mem);
     cr_assert_eq(access(place.path, F_OK), -1);
+}
+
+/* An owner after the other, in a process of its own, as fast as they can. */
+static _Noreturn void own_and_leave(const struct place *place, unsigned times)
+{
+    while (times) {
+        struct ntbm_mem mem;
+        struct ut_err err = {""};
+        if (open_part(place, "", NTBM_LANDING, &mem, &err))
+            continue;
+        ntbm_mem_remove(&mem);
+        times--;
+    }
+    _exit(0);
+}
+
+Test(mem, who_opens_shared_memory_while_its_owner_ends_has_what_its_name_leads_to)
+{
+    enum { TIMES = 3000 };
+    struct place place;
+    place_of_shm(&place);
+    pid_t other = fork();
+    cr_assert_geq(other, 0);
+    if (!other)
+        own_and_leave(&place, TIMES);
+    for (unsigned times = 0; times < TIMES;) {
+        struct ntbm_mem mem;
+        struct ut_err err = {""};
+        struct stat named, ours;
+        if (open_part(&place, "", NTBM_LANDING, &mem, &err))
+            continue;
+        cr_assert_eq(fstat(mem.fd, &ours), 0);
+        cr_assert_eq(stat(place.path, &named), 0);
+        cr_assert_eq(named.st_ino, ours.st_ino);
+        ntbm_mem_remove(&mem);
+        times++;
+    }
+    int status;
+    cr_assert_eq(waitpid(other, &status, 0), other);
+    cr_assert_eq(status, 0);
 }
 
 Test(mem, shared_memory_that_has_no_room_leaves_nothing_behind)
