@@ -7,6 +7,7 @@
 #include "fs/fs_memory.h"
 #include "fs/fs_root.h"
 #include "fs/fs_watch.h"
+#include "utils/ut_clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -157,6 +158,47 @@ static void summary(const struct fs *fs, struct ut_text *out, const char *name, 
     }
 }
 
+/* Edges of the histogram's buckets: two to a power of two, from 16.4 us to 68.7 s. They are edges of struct
+ * ut_hist, too, so that the counts are exact. */
+#define EDGE_COUNT 45u
+
+struct edge {
+    uint64_t ns;
+    char label[24]; /* in seconds */
+};
+
+static void make_edges(struct edge edges[EDGE_COUNT])
+{
+    for (unsigned i = 0; i < EDGE_COUNT; i++) {
+        uint64_t ns = (uint64_t)(2 + i % 2) << (13 + i / 2);
+        edges[i].ns = ns;
+        snprintf(edges[i].label, sizeof(edges[i].label), "%" PRIu64 ".%09" PRIu64, ns / UT_NS_PER_S,
+                 ns % UT_NS_PER_S);
+    }
+}
+
+/* The latencies once more, as Prometheus takes quantiles of any span of time from them: those of the summary
+ * are since the job began, so that after a day nothing moves them any more. */
+static void latency_histogram(const struct fs *fs, struct ut_text *out)
+{
+    struct edge edges[EDGE_COUNT];
+    make_edges(edges);
+    family(out, "job_request_duration_seconds", "histogram",
+           "From a rank's write to its answer, for quantiles of a span of time.");
+    UT_LIST_EACH(&fs->jobs, struct fs_job, link, job)
+    {
+        const struct ut_hist *hist = &job->coll->stats.latency;
+        uint64_t until = 0, below_ns = 0;
+        for (unsigned i = 0; i < EDGE_COUNT; below_ns = edges[i++].ns) {
+            until += ut_hist_between(hist, below_ns, edges[i].ns);
+            count_sample(out, "job_request_duration_seconds_bucket", job->coll, "le", edges[i].label, until);
+        }
+        count_sample(out, "job_request_duration_seconds_bucket", job->coll, "le", "+Inf", hist->count);
+        time_sample(out, "job_request_duration_seconds_sum", job->coll, NULL, NULL, hist->sum_ns);
+        count_sample(out, "job_request_duration_seconds_count", job->coll, NULL, NULL, hist->count);
+    }
+}
+
 static uint64_t get_arrived_last(const struct coll_late *late)
 {
     return late->arrived_last;
@@ -227,11 +269,13 @@ void fs_metrics_render(void *of, struct ut_text *out)
     job_family(fs, out, "job_refused_total", "counter", "Requests refused at once.", get_refused);
     ops_family(fs, out);
     failures_family(fs, out);
-    summary(fs, out, "job_latency_seconds", "From a rank's write to its answer.",
+    summary(fs, out, "job_latency_seconds", "From a rank's write to its answer, since the job began.",
             offsetof(struct coll_stats, latency));
-    summary(fs, out, "job_wait_seconds", "From the first rank to the last.",
+    latency_histogram(fs, out);
+    summary(fs, out, "job_wait_seconds", "From the first rank to the last, since the job began.",
             offsetof(struct coll_stats, wait));
-    summary(fs, out, "job_work_seconds", "From the last rank to the end.", offsetof(struct coll_stats, work));
+    summary(fs, out, "job_work_seconds", "From the last rank to the end, since the job began.",
+            offsetof(struct coll_stats, work));
     rank_family(fs, out, "rank_arrived_last_total", "Operations in which the rank came last.",
                 get_arrived_last, count_sample);
     rank_family(fs, out, "rank_late_seconds_total", "How long after the first rank it came, summed.",

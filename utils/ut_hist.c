@@ -44,3 +44,11 @@ uint64_t ut_hist_permille(const struct ut_hist *hist, unsigned permille)
     }
     return hist->max_ns;
 }
+
+uint64_t ut_hist_between(const struct ut_hist *hist, uint64_t from_ns, uint64_t to_ns)
+{
+    uint64_t count = 0;
+    for (unsigned i = bucket_of(from_ns); i < bucket_of(to_ns); i++)
+        count += hist->bucket[i];
+    return count;
+}

@@ -12,7 +12,7 @@
 
 struct ut_hist {
     uint64_t count, sum_ns, min_ns, max_ns; /* min_ns is 0 while count is 0 */
-    uint32_t bucket[UT_HIST_BUCKETS];
+    uint64_t bucket[UT_HIST_BUCKETS];
 };
 
 /* Counts one duration in nanoseconds. */
@@ -21,5 +21,9 @@ void ut_hist_add(struct ut_hist *hist, uint64_t ns);
 /* The smallest duration (nanoseconds, rounded up to its bucket's end, never above the maximum) that at
  * least permille tenths of a percent of all stay within: 500 is the median, 999 the p99.9. 0 when empty. */
 uint64_t ut_hist_permille(const struct ut_hist *hist, unsigned permille);
+
+/* How many durations are at least from_ns and below to_ns. Exact where both are edges of buckets: a power of
+ * two from 32 on, and any 32nd of the way from one to the next; others count as the edge below them. */
+uint64_t ut_hist_between(const struct ut_hist *hist, uint64_t from_ns, uint64_t to_ns);
 
 #endif

@@ -45,7 +45,8 @@ def test_promtool_sees_each_alert_fire_when_it_should(_):
 @needs(nodes=2)
 def test_rules_and_dashboard_use_metrics_that_exist(fabric):
     there = families(in_use(fabric))
-    names = set(there) | {f"{name}_{part}" for name, kind in there.items() if kind == "summary" for part in ("sum", "count")}
+    parts = {"summary": ("sum", "count"), "histogram": ("sum", "count", "bucket")}
+    names = set(there) | {f"{name}_{part}" for name, kind in there.items() for part in parts.get(kind, ())}
     for name in ("fabricfs.rules.yml", "fabricfs.test.yml", "fabricfs-dashboard.json"):
         with open(f"{PROMETHEUS}/{name}", encoding="utf-8") as file:
             used = set(re.findall(r"\bfabricfs_\w+", file.read()))
@@ -71,6 +72,37 @@ def test_every_family_has_help_type_and_a_fitting_name(mount):
         equal(name.endswith("_total"), kind == "counter", f"{name} is a {kind}")
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) .*|fabricfs_\w+(\{(\w+="[^"\\]*",?)+\})? [-+.e\d]+', line), line
+
+
+def durations_of(job, text):
+    """The histogram of a job: [(edge in seconds, requests within it)], their sum in seconds and their count."""
+    start = rf'^fabricfs_job_request_duration_seconds_{{}}\{{{{job="{job.name}"{{}}\}}}} (\S+)$'
+    buckets = re.findall(start.format("bucket", ',le="(.*)"'), text, re.M)
+    total, count = (float(re.search(start.format(part, ""), text, re.M)[1]) for part in ("sum", "count"))
+    return [(float(edge), int(within)) for edge, within in buckets], total, int(count)
+
+
+def test_the_histogram_has_each_request_in_the_bucket_of_its_duration(mount):
+    job = mount.job(2, size=64, timeout=1)
+    ranks = job.ranks()
+    equal(durations_of(job, mount.read("metrics"))[1:], (0, 0), "before the first")
+    for _ in range(20):
+        run_all(ranks)
+    ranks[0].begin().error()  # failed ones have no latency
+    text = mount.read("metrics")
+    buckets, total, count = durations_of(job, text)
+    edges, within = zip(*buckets)
+    equal((count, within[-1], edges[-1]), (40, 40, float("inf")), "requests")
+    assert all(1.3 < high / low < 1.6 for low, high in zip(edges, edges[1:-1])), edges
+    assert edges[0] < 20e-6 and edges[-2] > 60, edges
+    each = [high - low for low, high in zip((0, *within), within)]
+    assert min(each) >= 0, within
+    least = sum(low * times for low, times in zip((0, *edges), each))
+    most = sum(high * times for high, times in zip(edges, each) if times)
+    assert least <= total <= most, f"they sum up to {total}, by their buckets {least} to {most}"
+    median = float(re.search(rf'job_latency_seconds{{job="{job.name}",quantile="0.5"}} (.*)', text)[1])
+    place = next(i for i, requests in enumerate(within) if requests >= count / 2)
+    assert (0, *edges)[place] <= median <= edges[place], f"{median} is not in {buckets}"
 
 
 def free_port():
@@ -102,8 +134,8 @@ def test_a_real_prometheus_reads_them_through_the_textfile_collector(mount):
                      f"static_configs: [{{targets: ['127.0.0.1:{exporter}']}}]}}]\n"
                      f"rule_files: ['{os.path.realpath(PROMETHEUS)}/fabricfs.rules.yml']\n")
 
-    def asked():
-        query = urllib.parse.quote(f'fabricfs_job_ops_total{{job="{job.name}",collective="allreduce"}}')
+    def asked(query):
+        query = urllib.parse.quote(query)
         with contextlib.suppress(OSError), \
                 urllib.request.urlopen(f"http://127.0.0.1:{server}/api/v1/query?query={query}") as answer:
             return [sample["value"][1] for sample in json.load(answer)["data"]["result"]]
@@ -114,4 +146,12 @@ def test_a_real_prometheus_reads_them_through_the_textfile_collector(mount):
                  log=f"{where}/exporter.log"), \
             running("prometheus", f"--config.file={where}/prometheus.yml", f"--storage.tsdb.path={where}/tsdb",
                     f"--web.listen-address=127.0.0.1:{server}", log=f"{where}/prometheus.log"):
-        equal(wait_until(asked, "Prometheus knows the operations", 30), ["1"], "operations")
+        said = wait_until(lambda: asked(f'fabricfs_job_ops_total{{job="{job.name}",collective="allreduce"}}'),
+                          "Prometheus knows the operations", 30)
+        equal(said, ["1"], "operations")
+        # The one bucket of both requests, or that of the slower one, has the quantile.
+        said = asked(f'histogram_quantile(0.999, fabricfs_job_request_duration_seconds_bucket{{job="{job.name}"}})')
+        buckets = durations_of(job, mount.read("metrics"))[0]
+        above = max([0] + [edge for edge, within in buckets if within < 2])
+        until = min(edge for edge, within in buckets if within == 2)
+        assert above < float(said[0]) <= until, f"{said} is not between {above} and {until}"
