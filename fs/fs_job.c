@@ -53,12 +53,12 @@ static void show_members(void *of, struct ut_text *out)
     coll_job_show_members(job->coll, out);
 }
 
-/* Ranks that the job has dropped lose their directory. */
+/* Ranks that the job has dropped lose their directory, also when they have joined on another node since. */
 static void cut_dropped(struct fs_job *job)
 {
     UT_LIST_EACH(&job->ranks, struct fs_rank, link, rank)
     {
-        if (rank->coll->state == COLL_DROPPED)
+        if (rank->coll->state == COLL_DROPPED || rank->coll->node != job->coll->node)
             fs_rank_gone(rank, ESTALE);
     }
 }

@@ -495,6 +495,22 @@ def test_a_rank_of_a_dead_node_may_go_on_from_another_once_it_was_dropped(fabric
 
 
 @needs(nodes=2)
+def test_a_rank_that_another_node_has_dropped_and_taken_over_is_gone_here(fabric):
+    """This node hears of both in one turn of its loop."""
+    job, ranks = spread(fabric, [0, 1, 1])
+    run_all(ranks)
+    os.kill(fabric[1].pid, signal.SIGSTOP)
+    write(f"{job.on[0].path}/members", "drop=1\n")
+    moved = job.on[0].rank(1)
+    moved.put(np.full(16, 2, np.float32).tobytes())
+    moved.open()
+    os.kill(fabric[1].pid, signal.SIGCONT)
+    wait_until(lambda: not os.path.exists(f"{job.on[1].path}/ranks/1"), "node 1 has no rank any more")
+    ranks[1].fails({errno.ESTALE, errno.ENODEV})
+    check_sum([ranks[0], moved, ranks[2]])
+
+
+@needs(nodes=2)
 def test_damaged_data_never_look_like_success(fabric):
     """Somebody writes into the landing memory while a checked operation runs."""
     fabric.wait_up()
