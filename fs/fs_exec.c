@@ -285,7 +285,7 @@ static void ring_over(struct coll_net_run *ring, int result, const char *text)
     fail(run, result);
     snprintf(run->text, sizeof(run->text), "%s", text);
     atomic_store_explicit(&run->moved, ring->ring.moved, memory_order_relaxed);
-    if (run->fs->passthrough) {
+    if (run->fs->passthrough || !coll_cmd_bytes(&run->op->cmd)) { /* 0 bytes mean all to the kernel */
         finish(run);
         return;
     }

@@ -384,6 +384,17 @@ def test_a_barrier_holds_all_nodes_until_the_last_comes(fabric):
         call.result()
 
 
+@needs(nodes=2, modes=("coherent",))
+def test_what_moves_no_data_leaves_mapped_pages_where_they_are(fabric):
+    ranks = fabric.job([0, 1], size="1M").ranks()
+    with open(ranks[0].file("buffer"), "r+b") as file, mmap.mmap(file.fileno(), 1 << 20) as memory:
+        before = os.stat(ranks[0].file("buffer")).st_mtime_ns
+        memory[:4096] = b"x" * 4096
+        run_all(ranks, "", "barrier")
+        run_all(ranks, "count=0", "broadcast")
+        equal(os.stat(ranks[0].file("buffer")).st_mtime_ns, before, "when the pages were last written back")
+
+
 @needs(nodes=2)
 def test_two_jobs_work_at_once_while_one_of_them_is_stalled(fabric):
     stalled = fabric.job([0, 1], size="8M", timeout=60).ranks()
