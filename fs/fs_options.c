@@ -186,7 +186,7 @@ static const struct ut_option options[] = {
      .max = 60000,
      .fallback = "1000",
      .value = "N",
-     .help = "Milliseconds of silence after which a peer is suspected"},
+     .help = "Milliseconds of silence after which a peer is lost; after half of them it is suspect"},
     {.name = "faults",
      .kind = UT_OPTION_FLAG,
      FIELD(faults),
@@ -414,7 +414,7 @@ static int take_mount_option(void *target, const char *item, struct ut_err *err)
     if (is_one_of(item, ignored) || begins_with_one_of(item, ignored_prefixes))
         return 0;
     if (strncmp(item, "fsname=", 7) == 0) {
-        snprintf(settings->source, sizeof(settings->source), "%s", item + 7);
+        snprintf(settings->fsname, sizeof(settings->fsname), "%s", item + 7);
         return 0;
     }
     if (!is_one_of(item, passed) && !begins_with_one_of(item, passed_prefixes))
@@ -454,8 +454,8 @@ static void work_out_defaults(const struct ut_options *all, struct fs_settings *
         settings->memory_user_bytes = settings->memory_bytes;
     if (!ut_options_given(all, "nodes"))
         settings->nodes = nodes_described(settings);
-    if (!*settings->source)
-        strcpy(settings->source, "fabricfs");
+    if (*settings->fsname || !*settings->source)
+        strcpy(settings->source, *settings->fsname ? settings->fsname : "fabricfs");
 }
 
 /* Refuses a value that only the others make wrong, where the user will find it. */

@@ -39,6 +39,7 @@ struct fs_node_settings {
 struct fs_settings {
     char mountpoint[PATH_MAX]; /* as given; main makes it absolute */
     char source[128];          /* first column of the mount table */
+    char fsname[128];          /* of -o fsname=, which wins over the operand; "" for none */
     char mount_options[1024];  /* of -o, for FUSE, separated by commas; "" for none */
 
     char fabric[32];            /* as landing memory holds it */

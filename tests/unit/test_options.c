@@ -109,6 +109,17 @@ Test(options, mount_calls_with_a_source_and_options_for_everybody)
     cr_assert_eq(settings.buffer, FS_BUFFER_COHERENT);
 }
 
+Test(options, fsname_wins_over_the_source_wherever_it_stands)
+{
+    cr_assert_eq(parse_file("", "-o fsname=pool /fabric"), 0, "%s", refusal.text);
+    cr_assert_str_eq(settings.source, "pool");
+    cr_assert_str_eq(settings.mountpoint, "/fabric");
+    cr_assert_eq(parse_file("", "-o fsname=pool tank /fabric"), 0, "%s", refusal.text);
+    cr_assert_str_eq(settings.source, "pool");
+    cr_assert_eq(parse_file("", "tank /fabric -o fsname=pool"), 0, "%s", refusal.text);
+    cr_assert_str_eq(settings.source, "pool");
+}
+
 Test(options, a_configuration_file_can_be_named_behind_o)
 {
     const char *path = config_file("[fabric]\nname = rack1\n");
