@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Up to here the loop thread and a worker share an operation, in blocks small enough to end together: waking
  * a worker and being woken by it would take as long as half of the operation. */
@@ -168,9 +169,14 @@ static void set_up(struct fs_run *run, struct coll_operation *op)
     atomic_store_explicit(&run->moved, false, memory_order_relaxed);
 }
 
-/* Whose memory the failure was about, in words. */
+/* Whose memory the failure was about, in words; or what else it was. */
 static void describe_fault(const struct fs_run *run, int rc, char *out, size_t len)
 {
+    if (rc != -EFAULT && rc != -ENOSPC) {
+        snprintf(out, len, "it cannot be carried out: %s",
+                 rc == -ESHUTDOWN ? "the daemon is stopping" : strerror(-rc));
+        return;
+    }
     const char *what = rc == -EFAULT ? "was taken away while it was used: a hole was punched or the file cut"
                                      : "cannot be had: the job's memory is used up";
     for (unsigned i = 0; i < run->exec.member_count; i++) {

@@ -35,7 +35,8 @@ static void on_wake(struct fs_source *source)
 
 int fs_loop_init(struct fs_loop *loop)
 {
-    *loop = (struct fs_loop){.deadline_ns = UINT64_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
+    *loop =
+        (struct fs_loop){.deadline_ns = UINT64_MAX, .wake = {.fd = -1}, .lock = PTHREAD_MUTEX_INITIALIZER};
     ut_list_init(&loop->posts);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0)

@@ -15,7 +15,8 @@
  *
  * A pool that its job has left is kept, and counts, as long as clients map or hold open pages of it.
  *
- * Threads: the loop thread only. Each call looks at every buffer once at most (fstat), and sets a pool's
+ * Threads: the loop thread only. A call looks at the buffers of its own job (fstat); where a quota has to
+ * grow, and when a buffer is opened for writing, at those of all jobs, a few times at most. It sets a pool's
  * quota in some microseconds; pages are allocated and freed by workers.
  */
 #ifndef FS_MEMORY_H

@@ -29,7 +29,7 @@ static void node_metrics(struct fs *fs, struct ut_text *out)
     ut_text_addf(out, "fabricfs_build_info{version=\"%s\",buffer_mode=\"%s\",kernel=\"%s\"} 1\n", FS_VERSION,
                  fs->passthrough ? "passthrough" : "coherent", fs->table->name);
     gauge(out, "memory_limit_bytes", "Limit of all buffers together.", fs->settings->memory_bytes);
-    gauge(out, "memory_used_bytes", "Length of all buffers.", fs_memory_used_bytes(fs));
+    gauge(out, "memory_used_bytes", "Bytes that buffers use, or are promised.", fs_memory_used_bytes(fs));
     family(out, "requests_total", "counter", "FUSE requests served.");
     ut_text_addf(out, "fabricfs_requests_total %" PRIu64 "\n", fs->requests);
 }

@@ -219,11 +219,11 @@ static int place(struct fs *fs)
 static int set_up_work(struct fs *fs)
 {
     const struct fs_settings *settings = fs->settings;
-    int rc = find_kernels(fs);
+    int rc = fs_loop_init(&fs->loop); /* first: tearing down closes what it has opened */
+    if (!rc)
+        rc = find_kernels(fs);
     if (!rc)
         rc = ntbm_guard_init();
-    if (!rc)
-        rc = fs_loop_init(&fs->loop);
     if (rc)
         return rc;
     fs->loop.tick = on_tick;

@@ -257,8 +257,10 @@ void coll_rank_lost(struct coll_rank *rank, pid_t pid, unsigned promises, uint64
 
 /*
  * A rank asks for an operation. 0: it is accepted and answered later, or has been already, by host.answer.
- * Otherwise it is refused at once, has no number, and *why says it: -ESTALE (dropped), -ECONNRESET (a rank is
- * lost), -ENOSPC (too many tags at once), -ENOMEM. *out is the request, NULL when it was answered.
+ * Otherwise it is refused at once, and *why says it: -ESTALE (dropped); -ECONNRESET, -EHOSTDOWN or -ENOLINK
+ * (a rank is lost, its node, or the link to it); -EPROTO or -EEXIST (nodes disagree about the job); -ENOSPC
+ * (too many tags at once); -ENOMEM. It has no number then, but for an -ESTALE: that of a number whose failure
+ * is no longer kept. *out is the request, NULL when it was answered.
  */
 int coll_rank_ask(struct coll_rank *rank, const struct coll_cmd *cmd, pid_t pid, void *waiter, uint64_t now,
                   struct coll_ask **out, struct coll_why *why);

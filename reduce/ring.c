@@ -102,7 +102,6 @@ static int alloc_steps(struct ring_op *op)
         op->steps_left += (owns ? 0 : chunks) + (hands_on ? chunks : 0);
         sends += hands_on ? chunks : 0;
     }
-    op->seen_bits = bits;
     op->seen = calloc(bits / 64 + 1, sizeof(op->seen[0]));
     op->send_cap = (uint32_t)sends + 1;
     op->sends = calloc(op->send_cap, sizeof(op->sends[0]));
@@ -286,7 +285,6 @@ static void send_slot(struct ring *ring, struct ring_op *op, const struct ntbm_s
     ntbm_guard_run(complete_slot, &composed); /* a window that is gone is found by the put */
     memcpy(user, &header, sizeof(header));
     ntbm_slot_send(out, (uint32_t)bytes, user);
-    ring->steps++;
 }
 
 /* ---- ends ---- */

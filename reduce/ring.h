@@ -40,9 +40,9 @@
 
 /* What goes before a chunk; the user bytes of a slot (ntbm_slot.h). Little-endian. */
 struct ring_header {
-    uint64_t job; /* ring_job_id */
+    uint64_t job; /* ring_id of its name */
     uint64_t seq;
-    uint64_t tag;     /* ring_id */
+    uint64_t tag;     /* likewise */
     uint32_t members; /* coll_op_members_sum: both nodes mean the same operation */
     uint32_t chunk;
     uint32_t crc; /* of the data, CRC32C; 0 unless verified */
@@ -92,9 +92,8 @@ struct ring_op {
     uint32_t start_chunk;
     struct ring_send *sends; /* FIFO of gathered chunks to hand on */
     uint32_t send_head, send_tail, send_cap;
-    uint64_t *seen;      /* bit for each (journey, segment, chunk) that has arrived */
-    uint64_t *seen_base; /* [segment_count] first bit of a segment */
-    uint64_t seen_bits;
+    uint64_t *seen;               /* bit for each (journey, segment, chunk) that has arrived */
+    uint64_t *seen_base;          /* [segment_count] first bit of a segment */
     uint8_t *parts;               /* small: [node_count] partial sums by position */
     struct ring_nodes parts_here; /* by position */
     void **local;                 /* [local_count] scratch for kernels */
@@ -119,7 +118,6 @@ struct ring {
     void *ctx;
     struct ut_list early; /* words about operations that have not started here: struct ring_early.link */
     uint8_t *scratch_in, *scratch_out; /* NTBM_SLOT_BYTES_MAX each: checked copies */
-    uint64_t steps;                    /* ever */
 };
 
 /* The number by which nodes mean a job, or a tag, without its name. */
