@@ -42,7 +42,7 @@ struct fs_run {
     struct ut_list link;              /* in fs->unread_runs, or nowhere */
     void (*next)(struct fs_run *run); /* on the loop thread, when the worker has done its part */
     struct coll_net_run *ring;        /* made when first needed; ranks of other nodes take part */
-    bool over_ring, on_ring;          /* this operation goes over the ring; is on it now */
+    bool over_ring, on_ring, settled; /* this operation goes over the ring; is on it now; has its result */
     char text[256];                   /* why it failed, when that is known better than here */
     struct fs_run *next_free;
     unsigned capacity;
@@ -147,7 +147,7 @@ static void set_up(struct fs_run *run, struct coll_operation *op)
     run->op = op;
     op->host = run;
     run->over_ring = members < op->member_count;
-    run->on_ring = false;
+    run->on_ring = run->settled = false;
     run->text[0] = '\0';
     run->exec = (struct coll_exec){.kind = op->cmd.kind,
                                    .dtype = op->cmd.dtype,
@@ -288,6 +288,7 @@ static void ring_over(struct coll_net_run *ring, int result, const char *text)
 {
     struct fs_run *run = ring->op->host;
     run->on_ring = false;
+    run->settled = true;
     fail(run, result);
     snprintf(run->text, sizeof(run->text), "%s", text);
     atomic_store_explicit(&run->moved, ring->ring.moved, memory_order_relaxed);
@@ -437,7 +438,9 @@ void fs_exec_abort(struct fs *fs, struct coll_operation *op, const struct coll_w
         coll_net_abort(&fs->fabric->net, op, why);
         return;
     }
-    fail(run, why->result); /* being prepared, or ended already: then that is the end */
+    if (run->settled)
+        return; /* only pages are to be forgotten yet */
+    fail(run, why->result);
     if (!run->text[0])
         snprintf(run->text, sizeof(run->text), "%s", why->err.text);
 }

@@ -252,13 +252,15 @@ static int mkdir_job(struct fs_node *dir, const char *name, const struct fuse_ct
     }
     job->coll->wait_limit_ns = fs->wait_limit_ns;
     job->coll->node = (unsigned)fs->settings->node;
-    if (!make_job_nodes(job, dir, name) ||
-        (fs->fabric && coll_net_add(&fs->fabric->net, job->coll, job->owner.uid))) {
+    rc = make_job_nodes(job, dir, name) ? 0 : -ENOMEM;
+    if (!rc && fs->fabric)
+        rc = coll_net_add(&fs->fabric->net, job->coll, job->owner.uid);
+    if (rc) {
         if (job->dir)
             fs_node_cut(job->dir, ENODEV);
-        coll_job_destroy(job->coll, -ENOMEM, ut_clock_ns());
+        coll_job_destroy(job->coll, rc, ut_clock_ns());
         job_free(job);
-        return -ENOMEM;
+        return rc;
     }
     job_event(job, "info", "made");
     coll_job_tick(job->coll, ut_clock_ns());

@@ -205,6 +205,10 @@ static int ask_next(struct coll_rank *rank, struct coll_tag *tag, const struct c
     }
     if (rank->job->lost && !is_late)
         return coll_job_refuse_lost(rank->job, why);
+    if (now < rank->job->cut_until && !is_late) {
+        *why = rank->job->cut;
+        return why->result;
+    }
     if (!op)
         op = coll_op_create(tag, now);
     else if (!op->requests)
@@ -275,8 +279,9 @@ int coll_rank_ask(struct coll_rank *rank, const struct coll_cmd *cmd, pid_t pid,
     struct coll_tag *tag = coll_tag_get(rank->job, cmd->tag, &rc);
     if (!tag)
         return refuse(why, rc,
-                      rc == -ENOSPC ? "too many tags are in use at once"
-                                    : "the daemon has no memory for the tag");
+                      rc == -ENOSPC   ? "too many tags are in use at once"
+                      : rc == -EEXIST ? "another tag of the job has the same number: give it another name"
+                                      : "the daemon has no memory for the tag");
     struct coll_ask *again = find_withdrawn(rank, tag, cmd);
     if (!again)
         return ask_next(rank, tag, cmd, pid, waiter, now, out, why);

@@ -12,6 +12,7 @@
 #include "reduce/coll_job.h"
 
 #define COLL_WITHDRAWN_NS (2 * 1000000000ull) /* how long an interrupted request may come again (design) */
+#define COLL_CUT_NS (100 * 1000000ull)        /* how long a word about a link of other nodes is believed */
 #define COLL_FAILED_MAX 1024u                 /* failed operations a job keeps for ranks that are late */
 
 /* True when the rank joined on this node, so that its requests have somebody to answer. */
@@ -34,7 +35,8 @@ static inline bool coll_rank_is_counting(const struct coll_rank *rank)
 
 /* ---- coll_tag.c ---- */
 
-/* The tag of that name, made when new. NULL: too many, or no memory; *rc says which. */
+/* The tag of that name, made when new. NULL, and *rc: -EEXIST (another one has the same ring_id), -ENOSPC
+ * (too many), -ENOMEM. */
 struct coll_tag *coll_tag_get(struct coll_job *job, const char *name, int *rc);
 
 /* The number a rank starts at that joins, or comes back, now. */

@@ -155,6 +155,7 @@ int coll_job_make_ranks(struct coll_job *job)
 /* The rank counts from the job's next number on, in every tag. */
 void coll_rank_start_counting(struct coll_rank *rank)
 {
+    rank->job->cut_until = 0;
     UT_LIST_EACH(&rank->job->tags, struct coll_tag, link, tag)
     {
         tag->rank_next[rank->number] = coll_tag_join_number(tag);
@@ -297,6 +298,7 @@ void coll_rank_drop(struct coll_rank *rank, uint64_t now)
     struct coll_job *job = rank->job;
     struct coll_why why = {.result = -ESTALE};
     ut_err_set(&why.err, 0, "rank %u was dropped from the job", rank->number);
+    job->cut_until = 0;
     coll_rank_take_back(rank, &why, now);
     coll_rank_say(rank, "warn", "was dropped");
     if (rank->state == COLL_ABSENT)

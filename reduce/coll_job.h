@@ -166,7 +166,8 @@ struct coll_host {
     void (*failed)(void *ctx, const struct coll_operation *op);
     void (*changed)(void *ctx, struct coll_job *job);
     void (*turn)(void *ctx, const struct coll_operation *op);
-    /* Another node has failed an operation that is RUNNING here: end it with coll_op_finish. */
+    /* Another node has failed an operation that is RUNNING here, or is lost: end it with coll_op_finish, at
+     * once where it goes over the ring, else when it would go there. */
     void (*abort)(void *ctx, struct coll_operation *op, const struct coll_why *why);
     /* True while the node's hardware is not to be trusted; NULL: nobody watches it. */
     bool (*suspect)(void *ctx, unsigned node);
@@ -182,6 +183,8 @@ struct coll_job {
     uint32_t joins;           /* ever, on this node: a source of incarnations */
     struct coll_why conflict; /* what nodes disagree about; while result is not 0 every request is refused */
     unsigned taken_twice;     /* the rank that conflict EEXIST is about */
+    struct coll_why cut;      /* a link between other nodes is down: what one of them has said */
+    uint64_t cut_until;       /* so long, and while the same ranks take part, that is believed */
     bool hearing;             /* what happens now was heard from another node: it is not told again */
     bool quiet;               /* failures are not told any more: this node leaves */
     uint64_t epoch;           /* changes with every change of who takes part */
@@ -258,9 +261,9 @@ void coll_rank_lost(struct coll_rank *rank, pid_t pid, unsigned promises, uint64
 /*
  * A rank asks for an operation. 0: it is accepted and answered later, or has been already, by host.answer.
  * Otherwise it is refused at once, and *why says it: -ESTALE (dropped); -ECONNRESET, -EHOSTDOWN or -ENOLINK
- * (a rank is lost, its node, or the link to it); -EPROTO or -EEXIST (nodes disagree about the job); -ENOSPC
- * (too many tags at once); -ENOMEM. It has no number then, but for an -ESTALE: that of a number whose failure
- * is no longer kept. *out is the request, NULL when it was answered.
+ * (a rank is lost, its node, or the link to it); -EPROTO or -EEXIST (nodes disagree about the job, or its tag
+ * is taken for another); -ENOSPC (too many tags at once); -ENOMEM. It has no number then, but for an -ESTALE:
+ * that of a number whose failure is no longer kept. *out is the request, NULL when it was answered.
  */
 int coll_rank_ask(struct coll_rank *rank, const struct coll_cmd *cmd, pid_t pid, void *waiter, uint64_t now,
                   struct coll_ask **out, struct coll_why *why);

@@ -567,6 +567,8 @@ static void hear_job(struct coll_net *net, unsigned node, struct coll_in *in)
     if (in->short_)
         return;
     struct coll_net_job *entry = find_job(net, ring_id(name));
+    if (entry && strcmp(entry->job->name, name) != 0)
+        entry = NULL; /* another job that has the same id */
     if (news == JOB_GONE) {
         hear_gone(net, node, name, entry);
         return;
@@ -626,6 +628,8 @@ static void tell_changed(struct coll_net *net)
 
 int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid)
 {
+    if (find_job(net, ring_id(job->name)))
+        return -EEXIST;
     struct coll_net_job *entry = calloc(1, sizeof(*entry));
     if (!entry)
         return -ENOMEM;
@@ -670,20 +674,6 @@ static void get_cmd(struct coll_in *in, struct coll_cmd *cmd)
         in->short_ = true;
 }
 
-/* Tells the node that the number it asks for is over here, and how it ended if that is known. */
-static void answer_stale(struct coll_net *net, const struct coll_net_job *entry, unsigned node,
-                         const struct coll_cmd *cmd, uint64_t seq)
-{
-    struct coll_why why = {.result = -ESTALE};
-    struct coll_out out = {.len = 0};
-    int rc;
-    ut_err_set(&why.err, 0, "operation %" PRIu64 " is over on node %u", seq, net->node);
-    struct coll_tag *tag = coll_tag_get(entry->job, cmd->tag, &rc);
-    struct coll_operation *op = tag ? coll_tag_find(tag, seq) : NULL;
-    put_fail(&out, entry->id, seq, cmd, op && op->state == COLL_FAILED ? &op->why : &why);
-    coll_net_send(net, node, &out);
-}
-
 static void hear_ask(struct coll_net *net, unsigned node, struct coll_in *in)
 {
     struct coll_net_job *entry = find_job(net, coll_get(in, 8));
@@ -694,19 +684,22 @@ static void hear_ask(struct coll_net *net, unsigned node, struct coll_in *in)
     get_cmd(in, &asked.cmd);
     if (in->short_ || !entry || !asked.seq)
         return;
-    int rc = coll_remote_ask(entry->job, node, &asked, net->now());
-    if (rc == -ESTALE)
-        answer_stale(net, entry, node, &asked.cmd, asked.seq);
+    struct coll_why why;
+    struct coll_out out = {.len = 0};
+    if (coll_remote_ask(entry->job, node, &asked, net->now(), &why) != -ESTALE)
+        return;
+    put_fail(&out, entry->id, asked.seq, &asked.cmd, &why);
+    coll_net_send(net, node, &out);
 }
 
-static void hear_turn(struct coll_net *net, struct coll_in *in)
+static void hear_turn(struct coll_net *net, unsigned node, struct coll_in *in)
 {
     struct coll_net_job *entry = find_job(net, coll_get(in, 8));
     uint64_t seq = coll_get(in, 8);
     char tag[COLL_TAG_BYTES];
     get_tag(in, tag);
     if (!in->short_ && entry)
-        coll_job_hear_turn(entry->job, tag, seq, net->now());
+        coll_job_hear_turn(entry->job, node, tag, seq, net->now());
 }
 
 static void hear_withdraw(struct coll_net *net, unsigned node, struct coll_in *in)
@@ -775,7 +768,7 @@ void coll_net_message(struct coll_net *net, unsigned node, const uint8_t *bytes,
         hear_word(net, node, RING_PART, &in);
         break;
     case COLL_WIRE_TURN:
-        hear_turn(net, &in);
+        hear_turn(net, node, &in);
         break;
     case COLL_WIRE_SEEK:
     case COLL_WIRE_HEARS:
@@ -945,16 +938,41 @@ static struct ring_op *find_with(const struct coll_net *net, unsigned node)
     return NULL;
 }
 
+static bool has_member_on(const struct coll_operation *op, unsigned node)
+{
+    for (unsigned r = 0; r < op->job->config.world; r++) {
+        if (op->ask[r] && op->ask[r]->rank->node == node)
+            return true;
+    }
+    return false;
+}
+
+/* What is being made ready for the ring: when the node is back before that is done, it knows nothing of it.
+ */
+static void abort_preparing(struct coll_net *net, unsigned node, const struct coll_why *why)
+{
+    UT_LIST_EACH(&net->jobs, struct coll_net_job, link, entry)
+    {
+        const struct coll_host *host = entry->job->host;
+        UT_LIST_EACH(&entry->job->active, struct coll_operation, active, op)
+        {
+            if (op->state == COLL_RUNNING && has_member_on(op, node))
+                host->abort(host->ctx, op, why);
+        }
+    }
+}
+
 static void abort_with(struct coll_net *net, unsigned node, int loss, const char *reason)
 {
-    char text[256];
+    struct coll_why why = {.result = loss};
     if (loss == -ENOLINK)
-        snprintf(text, sizeof(text), "the " COLL_LINK " broke while it was under way: %.150s",
-                 COLL_LINK_ENDS(net->node, node), reason);
+        ut_err_set(&why.err, 0, "the " COLL_LINK " broke while it was under way: %.150s",
+                   COLL_LINK_ENDS(net->node, node), reason);
     else
-        snprintf(text, sizeof(text), "node %u went down while it was under way: %.150s", node, reason);
+        ut_err_set(&why.err, 0, "node %u went down while it was under way: %.150s", node, reason);
     for (struct ring_op *ring; (ring = find_with(net, node));)
-        ring_abort(&net->ring, ring, loss, text);
+        ring_abort(&net->ring, ring, loss, why.err.text);
+    abort_preparing(net, node, &why);
 }
 
 static void say_stuck(const struct ring_op *ring, char *text, size_t len)

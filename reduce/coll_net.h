@@ -46,7 +46,7 @@ int coll_net_init(struct coll_net *net, unsigned node, struct ntbm_peer **peers,
                   const unsigned *order, uint64_t (*now)(void));
 void coll_net_fini(struct coll_net *net);
 
-/* A job is made or removed here. 0 or -ENOMEM. */
+/* A job is made or removed here. 0; -EEXIST when another job here has the same id; -ENOMEM. */
 int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid);
 void coll_net_remove(struct coll_net *net, struct coll_job *job);
 

@@ -348,7 +348,19 @@ static int take_ask(struct coll_operation *op, struct coll_rank *rank, const str
     return add_ask(op, rank, asked, now);
 }
 
-int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remote_ask *asked, uint64_t now)
+/* How the operation (NULL: it is not kept any more) has ended. -ESTALE, for the caller to return. */
+static int say_over(const struct coll_job *job, const struct coll_operation *op, uint64_t seq,
+                    struct coll_why *why)
+{
+    *why = (struct coll_why){.result = -ESTALE};
+    ut_err_set(&why->err, 0, "operation %" PRIu64 " is over on node %u", seq, job->node);
+    if (op && op->state == COLL_FAILED)
+        *why = op->why;
+    return -ESTALE;
+}
+
+int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remote_ask *asked, uint64_t now,
+                    struct coll_why *why)
 {
     const struct coll_cmd *cmd = &asked->cmd;
     unsigned number = asked->number;
@@ -356,12 +368,14 @@ int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remot
     struct coll_rank *rank = cmd->root < job->config.world ? rank_of(job, node, number) : NULL;
     int rc;
     struct coll_tag *tag = rank ? coll_tag_get(job, cmd->tag, &rc) : NULL;
+    if (!rank)
+        return 0; /* lost or dropped here: its node hears that */
     if (!tag || rank->asking >= ASKING_MAX)
-        return rank ? -ESTALE : 0; /* a rank that is lost or dropped here: its node hears that */
+        return say_over(job, NULL, seq, why);
     uint64_t *next = &tag->rank_next[number];
     struct coll_operation *op = find_or_create(tag, seq, now);
     if (seq > tag->top)
-        return -ESTALE; /* further ahead than can be, or no memory */
+        return say_over(job, NULL, seq, why); /* further ahead than can be, or no memory */
     bool jumped = seq > *next;
     if (op && op->state == COLL_GATHER && !op->ask[number] && *next > seq)
         op->excused--; /* it was thought to have joined behind this number */
@@ -369,6 +383,8 @@ int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remot
         *next = seq + 1;
     begin(job);
     rc = take_ask(op, rank, asked, now);
+    if (rc == -ESTALE)
+        say_over(job, op, seq, why); /* while it is there: it may have waited for this rank only */
     if (jumped)
         coll_job_recount(job, now);
     coll_tag_forget_passed(tag);
@@ -415,6 +431,10 @@ void coll_remote_fail(struct coll_job *job, unsigned node, const struct coll_cmd
     struct coll_tag *tag = is_sound ? coll_tag_get(job, cmd->tag, &rc) : NULL;
     if (!tag || !takes_part(job, coll_tag_find(tag, seq), node))
         return; /* it goes on without that node, whose ranks were dropped and have not heard of it yet */
+    if (why->result == -ENOLINK) {
+        job->cut = *why;
+        job->cut_until = now + COLL_CUT_NS;
+    }
     struct coll_operation *op = find_or_create(tag, seq, now);
     if (!op || op->state == COLL_FAILED)
         return;

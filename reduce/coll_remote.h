@@ -9,7 +9,8 @@
  * then hears why (coll_host.abort). A success needs all nodes.
  *
  * A link may be down between two nodes that all others reach. What waited then fails at its ends, who tell
- * the others; and so does what a third node asks for later.
+ * the others; and so does what a third node asks for later. That one refuses by itself for a moment what its
+ * ranks ask for next, so that those who try again and again flood nobody.
  *
  * Numbers. A node's `floor` in a tag is the number before the one at which a rank joins there. When two nodes
  * meet over a job the lower goes on behind the higher's floor; requests that wait there, and that no third
@@ -59,11 +60,13 @@ struct coll_remote_ask {
     struct coll_cmd cmd;
 };
 
-/* A rank of `node` asks. 0; -ESTALE when that number is over here: the node is to be told that it failed. */
-int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remote_ask *asked, uint64_t now);
+/* A rank of `node` asks. 0; -ENOMEM; -ESTALE when that number is over here: the node is to be told that it
+ * failed, and as far as that is still known how: *why. */
+int coll_remote_ask(struct coll_job *job, unsigned node, const struct coll_remote_ask *asked, uint64_t now,
+                    struct coll_why *why);
 
-/* The owner says that it is that operation's turn. */
-void coll_job_hear_turn(struct coll_job *job, const char *tag, uint64_t seq, uint64_t now);
+/* `node` says that it is that operation's turn. Only its owner may, whose own request has come before. */
+void coll_job_hear_turn(struct coll_job *job, unsigned node, const char *tag, uint64_t seq, uint64_t now);
 
 /* It was interrupted, and comes again within two seconds or not at all. */
 void coll_remote_withdraw(struct coll_job *job, unsigned node, unsigned number, const char *tag, uint64_t seq,

@@ -2,6 +2,7 @@
  * Tags: the sequences of operations, and the number at which each rank stands in them.
  */
 #include "reduce/coll_internal.h"
+#include "reduce/ring.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -51,12 +52,28 @@ static struct coll_tag *tag_create(struct coll_job *job, const char *name)
     return tag;
 }
 
+/* On the ring a tag is known by a number made of its name. */
+static bool has_same_id(const struct coll_job *job, const char *name)
+{
+    uint64_t id = ring_id(name);
+    UT_LIST_EACH(&job->tags, struct coll_tag, link, tag)
+    {
+        if (ring_id(tag->name) == id)
+            return true;
+    }
+    return false;
+}
+
 struct coll_tag *coll_tag_get(struct coll_job *job, const char *name, int *rc)
 {
     UT_LIST_EACH(&job->tags, struct coll_tag, link, tag)
     {
         if (strcmp(tag->name, name) == 0)
             return tag;
+    }
+    if (has_same_id(job, name)) {
+        *rc = -EEXIST;
+        return NULL;
     }
     if (job->tag_count >= COLL_TAGS_MAX && !job->host->asked)
         forget_one_tag(job); /* alone only: another node may still count in it */

@@ -70,13 +70,15 @@ void coll_job_take_turns(struct coll_job *job)
     }
 }
 
-void coll_job_hear_turn(struct coll_job *job, const char *name, uint64_t seq, uint64_t now)
+void coll_job_hear_turn(struct coll_job *job, unsigned node, const char *name, uint64_t seq, uint64_t now)
 {
     int rc;
     struct coll_tag *tag = job->ranks ? coll_tag_get(job, name, &rc) : NULL;
     struct coll_operation *op = tag ? coll_tag_find(tag, seq) : NULL;
     if (!op || (op->state != COLL_GATHER && op->state != COLL_AGREE))
         return; /* it has failed here; or none of its requests crosses, as we have heard them */
+    if (owner_of(op) != node)
+        return;
     take_turn(op);
     coll_job_advance(job, now);
 }

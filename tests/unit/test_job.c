@@ -489,17 +489,17 @@ static unsigned count_operations(void)
 Test(elsewhere, numbers_that_run_ahead_for_ever_cost_bounded_memory)
 {
     struct coll_remote_ask asked = {.number = 1, .pid = PID(1), .cmd = {.kind = COLL_BARRIER}};
-    struct coll_why why = {.result = -EIO};
+    struct coll_why why = {.result = -EIO}, over;
     move_rank_away();
     for (unsigned i = 0; i < 32; i++) {
         asked.seq += 4000;
-        coll_remote_ask(fix.job, 1, &asked, fix.now);
+        coll_remote_ask(fix.job, 1, &asked, fix.now, &over);
         coll_remote_fail(fix.job, 1, &asked.cmd, asked.seq + 2000, &why, fix.now);
     }
     for (unsigned i = 0; i < 3 * COLL_DEPTH_MAX; i++) {
         snprintf(asked.cmd.tag, sizeof(asked.cmd.tag), "t%u", i % 200);
         asked.seq = 1 + i / 200;
-        coll_remote_ask(fix.job, 1, &asked, fix.now);
+        coll_remote_ask(fix.job, 1, &asked, fix.now, &over);
     }
     cr_assert_lt(count_operations(), 5 * COLL_DEPTH_MAX);
 }
@@ -1105,9 +1105,10 @@ static void others_ask(uint64_t seq)
 {
     for (unsigned r = 1; r < 3; r++) {
         struct coll_remote_ask asked = {.number = r, .seq = seq, .pid = PID(r)};
+        struct coll_why why;
         asked.cmd = (struct coll_cmd){
             .kind = COLL_ALLREDUCE, .dtype = COLL_F32, .op = COLL_SUM, .count = BUFFER_BYTES / 4};
-        cr_assert_eq(coll_remote_ask(fix.job, 7, &asked, fix.now), 0);
+        cr_assert_eq(coll_remote_ask(fix.job, 7, &asked, fix.now, &why), 0);
     }
 }
 
