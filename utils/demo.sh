@@ -106,6 +106,10 @@ kill_and_restart_node_1() {
     start_node 1
     daemon1=$!
     wait_mounted 1 "$daemon1"
+    until grep -q '^state up' "$work/node0/nodes/1/link"; do
+        kill -0 "$daemon1" 2>/dev/null || die "the daemon of node 1 ended"
+        sleep 0.05
+    done
     echo "node 1 was started again"
 }
 
