@@ -100,6 +100,21 @@ suite() { # NAME COMMAND...
     fi
 }
 
+# Begins a suite that mostly waits for the network, beside steps in which no test runs: `suite NAME begun` is its step.
+begin() { # COMMAND...
+    {
+        "$@"
+        echo $? >"$work/begun.status"
+    } >"$work/begun" 2>&1 </dev/null &
+    begun=$!
+}
+
+begun() {
+    tail --pid="$begun" -s 0.2 -f /dev/null
+    cat "$work/begun"
+    return "$(cat "$work/begun.status")"
+}
+
 # ---- style ----
 
 c_sources() { find fs reduce ntbmem utils tests -name '*.[ch]'; }
@@ -127,8 +142,17 @@ check_scripts() { shellcheck utils/*.sh utils/completion/* utils/examples/*.sh t
 build() { # DIRECTORY OPTION...
     local directory=$work/$1
     shift
-    meson setup "$directory" "$@" && ninja -C "$directory"
+    meson setup "$directory" "$@" && ninja -C "$directory" && touch "$directory/built"
 }
+
+# A build as one step; is_built tells those who use it.
+prepare() { # NAME DIRECTORY OPTION...
+    local name=$1
+    shift
+    step "$name" build "$@"
+}
+
+is_built() { [ -e "$work/$1/built" ]; } # DIRECTORY
 
 # Where it was built is nobody's business but the debugger's.
 check_paths() { # DIRECTORY
@@ -180,7 +204,8 @@ build_fuzzers() {
         targets+=("tests/fuzz/libfuzzer_$name")
     done
     CC=clang meson setup "$work/fuzz" -Dfuzz=true -Dtests=false -Dfuse=system -Db_lundef=false \
-        -Db_sanitize=address,undefined && ninja -C "$work/fuzz" "${targets[@]}"
+        -Db_sanitize=address,undefined && ninja -C "$work/fuzz" "${targets[@]}" &&
+        touch "$work/fuzz/built"
 }
 
 run_fuzzer() { # NAME
@@ -259,7 +284,8 @@ step 'static analysis of the scripts' check_scripts
 step 'shared memory of our own' own_shared_memory
 step 'mounts for users' open_fuse_to_users
 
-if step 'a release build' build release --buildtype=release; then
+prepare 'a release build' release --buildtype=release
+if is_built release; then
     step 'no path of this machine in the program' check_paths release
     step 'installation' check_install release
     suite 'units' run_units release
@@ -271,16 +297,29 @@ if step 'a release build' build release --buildtype=release; then
         'launch: ' 'frameworks: '
     suite 'fabricctl' run_fabricctl release
     suite 'virtual machines' run_guests release
-    suite 'Debian packages' run_packages
+    begin run_packages
 fi
-step 'a debug build' build debug --buildtype=debug -Dtests=false
 
-# Buffers kept coherent: all of it with the libfuse that can do nothing else, if the system has such a one.
+prepare 'a debug build' debug --buildtype=debug -Dtests=false
+pkg-config --atleast-version=3.17 fuse3 ||
+    prepare "a build with the system's libfuse" system -Dfuse=system -Dtests=false
+prepare 'a build with ASan and UBSan' asan -Db_sanitize=address,undefined
+prepare 'a build with TSan' tsan -Db_sanitize=thread
+if command -v clang >/dev/null; then
+    step 'a build with libFuzzer' build_fuzzers
+else
+    skip 'fuzzing' 'clang is not installed'
+fi
+is_built release && suite 'Debian packages' begun
+
+# Buffers kept coherent: with the libfuse that can do nothing else, if the system has such a one. What is about other
+# things than buffers and libfuse has been tested above.
 if pkg-config --atleast-version=3.17 fuse3; then
-    suite 'mounts, coherent' run_mounts release --mode coherent
+    suite 'mounts, coherent' run_mounts release --mode coherent --without 'watch: ' --without 'looking: '
     skip "a build with the system's libfuse" 'it is new enough that all builds are'
-elif step "a build with the system's libfuse" build system -Dfuse=system -Dtests=false; then
-    suite "mounts, coherent, with the system's libfuse" run_mounts system --mode coherent
+elif is_built system; then
+    suite "mounts, coherent, with the system's libfuse" run_mounts system --mode coherent --without 'watch: ' \
+        --without 'looking: '
     suite 'mounts, coherent' run_mounts release --mode coherent 'queue: ' 'memory: '
     skip "passthrough with the system's libfuse" "libfuse $(pkg-config --modversion fuse3) has none"
 fi
@@ -289,7 +328,7 @@ if pkg-config --atleast-version=3.13 libpci; then # it forgets a string whenever
     echo 'leak:libpci.so' >"$work/leaks"
     export LSAN_OPTIONS=suppressions=$work/leaks:print_suppressions=0
 fi
-if step 'a build with ASan and UBSan' build asan -Db_sanitize=address,undefined; then
+if is_built asan; then
     suite 'units under ASan and UBSan' run_units asan
     suite 'fuzz targets and simulations under ASan and UBSan' run_programs asan --suite fuzz --suite sim
     suite 'fabricctl with hostile input under ASan and UBSan' run_fabricctl asan hostile
@@ -297,15 +336,13 @@ if step 'a build with ASan and UBSan' build asan -Db_sanitize=address,undefined;
         'lost: ' 'memory: ' 'failures: ' 'watch: ' 'links: '
     suite 'mounts under ASan and UBSan, coherent' run_mounts_sanitized asan --mode coherent 'memory: '
 fi
-if step 'a build with TSan' build tsan -Db_sanitize=thread; then
+if is_built tsan; then
     suite 'nodes in real time under TSan' run_programs tsan live_nodes_kill live_nodes_threads
     suite 'mounts under TSan' run_mounts_sanitized tsan --mode passthrough 'queue: ' 'signals: ' 'nodes: ' \
         'watch: ' 'numa: '
     suite 'mounts under TSan, coherent' run_mounts_sanitized tsan --mode coherent 'memory: '
 fi
-if ! command -v clang >/dev/null; then
-    skip 'fuzzing' 'clang is not installed'
-elif step 'a build with libFuzzer' build_fuzzers; then
+if is_built fuzz; then
     for target in $(fuzzers); do
         step "fuzzing with libFuzzer: $target" run_fuzzer "$target"
     done

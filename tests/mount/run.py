@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Runs the mount tests: real mounts, real processes.
 
-    run.py [--build DIR] [--mode passthrough|coherent|both] [--storms N] [--jobs N] [PATTERN ...]
+    run.py [--build DIR] [--mode passthrough|coherent|both] [--storms N] [--jobs N] [--without PATTERN]
+           [PATTERN ...]
 
-A PATTERN selects the tests whose "file: name" contains it. Each test runs in a process and on a mount of its own;
-whatever it leaves behind is ended and counts as a failure. One line a test, the last one is the count.
+A PATTERN selects the tests whose "file: name" contains it, or leaves them out. Each test runs in a process and on a mount
+of its own; whatever it leaves behind is ended and counts as a failure. One line a test, the last one is the count.
 """
 import argparse
 import contextlib
@@ -24,11 +25,13 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 import harness  # noqa: E402
 
-DEADLINE = 60.0
+DEADLINE = max(60.0, 4 * harness.PATIENCE)
 
 
-def collect(patterns):
-    """(file, title, function) of each test, in the order of the source."""
+def collect(patterns, without=()):
+    """(title, function) of each test, in the order of the source."""
+    def is_among(title, name, some):
+        return any(pattern in title or pattern in name for pattern in some)
     for name in sorted(os.listdir(HERE)):
         if not (name.startswith("test_") and name.endswith(".py")):
             continue
@@ -36,7 +39,8 @@ def collect(patterns):
         for attribute, function in list(vars(module).items()):
             if attribute.startswith("test_") and getattr(function, "__module__", "") == module.__name__:
                 title = f"{name[5:-3]}: {attribute[5:].replace('_', ' ')}"
-                if not patterns or any(pattern in title or pattern in f"{name}:{attribute}" for pattern in patterns):
+                where = f"{name}:{attribute}"
+                if (not patterns or is_among(title, where, patterns)) and not is_among(title, where, without):
                     yield title, function
 
 
@@ -137,7 +141,7 @@ def run(function, env):
     os.close(receive)
     with contextlib.suppress(AssertionError):  # children of the test go with it, in their own time
         harness.wait_until(lambda: not list(processes_of(env.directory, pid)), "all processes have ended",
-                           2 if result[0] == "passed" else 0.05)
+                           harness.PATIENCE if result[0] == "passed" else 0.05)
     left = sweep(env.directory, pid) + sweep_memory(env)
     if left and result[0] == "passed":
         result = ("failed", "left behind: " + ", ".join(left))
@@ -171,7 +175,7 @@ class Plan:
 
     def __init__(self, args):
         self.build, self.storms = os.path.abspath(args.build), args.storms
-        tests = list(collect(args.patterns))
+        tests = list(collect(args.patterns, args.without))
         self.tests = []
         for mode in ("passthrough", "coherent") if args.mode == "both" else (args.mode,):
             missing = available(mode, self.build, self.storms)
@@ -228,11 +232,12 @@ def main():
     parser.add_argument("--mode", choices=("passthrough", "coherent", "both"), default="both")
     parser.add_argument("--storms", type=int, default=100, help="how often the kill storms kill (100)")
     parser.add_argument("--jobs", type=int, default=1, help="how many tests run side by side (1)")
+    parser.add_argument("--without", metavar="PATTERN", action="append", default=[], help="leave these tests out")
     parser.add_argument("--list", action="store_true", help="only show the names")
     parser.add_argument("patterns", metavar="PATTERN", nargs="*")
     args = parser.parse_args()
     if args.list:
-        print("\n".join(title for title, _ in collect(args.patterns)))
+        print("\n".join(title for title, _ in collect(args.patterns, args.without)))
         return 0
     if os.geteuid() != 0:
         parser.error("the tests mount and change users: run them as root")
