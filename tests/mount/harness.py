@@ -18,6 +18,7 @@ import tempfile
 import time
 
 PATIENCE = float(os.environ.get("FABRIC_TEST_PATIENCE", "10"))  # seconds before something expected has failed
+SOON = 10.0  # seconds for what must not wait for a timeout of 20 s or more: the machine may be away for a while
 TRIGGERS = ("allreduce", "reduce_scatter", "allgather", "broadcast", "barrier")
 NOBODY = 65534
 
@@ -82,6 +83,15 @@ def fails(expected, function, *args, **kwargs):
                 os.close(value)
     wanted = " or ".join(map(name_of, expected))
     assert got in expected, f"{getattr(function, '__name__', function)}{args}: {name_of(got)}, expected {wanted}"
+
+
+def is_quick(attempt, seconds, what):
+    """Fails unless one of five attempts, each of which returns how long something took, is so quick: the machine may be
+    away for a while, but not each time."""
+    took = []
+    while not took or took[-1] > seconds:
+        assert len(took) < 5, f"{what} took {took} s, at most {seconds:g} s expected"
+        took.append(attempt())
 
 
 def within(seconds, started, what):

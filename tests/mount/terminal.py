@@ -41,11 +41,13 @@ class Terminal:
             pass
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    def shows(self, *words, but=()):
-        """Returns the screen once it has all of these words, and none of the others."""
+    def shows(self, *words, but=(), where=lambda text: True):
+        """Returns the screen once it has all of these words, none of the others, and is as `where` wants it: what is
+        drawn may come in pieces."""
         def seen():
             text = self.text()
-            return text if all(word in text for word in words) and not any(word in text for word in but) else None
+            good = all(word in text for word in words) and not any(word in text for word in but) and where(text)
+            return text if good else None
         try:
             return wait_until(seen, "")
         except AssertionError:

@@ -307,16 +307,16 @@ def test_size_and_memory_limits_of_a_job_are_checked_when_written(mount):
 
 
 def test_a_job_without_participants_is_removed_after_linger(mount):
-    job = mount.job(2, linger=0.5)
+    job = mount.job(2, linger=2)
     rank = job.rank(0)
     rank.open()
     rank.actor.kill()
-    wait_until(lambda: job.name not in os.listdir(mount.file("jobs")), "the job is gone", 5)
+    wait_until(lambda: job.name not in os.listdir(mount.file("jobs")), "the job is gone")
     contains(mount.read("events"), job.name)
 
 
 def test_a_job_that_lingered_is_not_found_once_events_say_it_is_removed(mount):
-    job = mount.job(2, linger=1)
+    job = mount.job(2, linger=2)
     rank = job.rank(0)
     rank.open()
     os.stat(f"{job.path}/ranks")
@@ -326,7 +326,7 @@ def test_a_job_that_lingered_is_not_found_once_events_say_it_is_removed(mount):
             with contextlib.suppress(FileNotFoundError):
                 os.stat(f"{job.path}/ranks")  # whatever the kernel may keep of the path, it keeps now
             return b"removed" in events.read()
-        wait_until(looked_at_and_removed, "events say that the job is removed", 5)
+        wait_until(looked_at_and_removed, "events say that the job is removed")
     fails(errno.ENOENT, os.stat, job.path)
     fails(errno.ENOENT, os.stat, f"{job.path}/ranks")
 
@@ -336,7 +336,7 @@ def test_a_job_with_a_live_participant_outlives_linger(mount):
     rank = short.rank(0)
     rank.open()
     idle = mount.job(2, linger=2.2)
-    wait_until(lambda: idle.name not in os.listdir(mount.file("jobs")), "the idle job is gone", 5)
+    wait_until(lambda: idle.name not in os.listdir(mount.file("jobs")), "the idle job is gone")
     contains(os.listdir(mount.file("jobs")), short.name)
 
 
@@ -374,4 +374,4 @@ def test_a_refused_config_leaves_a_sentence_in_events(mount):
     """What bad input gets is an errno and a sentence; a config has no status file, so events holds it."""
     job = mount.job(2)
     refused(job, "wurld=3\n")
-    wait_until(lambda: "wurld" in mount.read("events"), "events name the key", 2)
+    wait_until(lambda: "wurld" in mount.read("events"), "events name the key")

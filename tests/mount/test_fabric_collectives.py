@@ -535,7 +535,7 @@ def test_a_job_may_have_another_memory_limit_on_each_node(fabric):
 
 @needs(nodes=2)
 def test_a_job_of_two_owners_is_eproto_naming_both(fabric):
-    job = fabric.job([0, 1], size=4096, timeout=2)
+    job = fabric.job([0, 1], size=4096, timeout=5)
     os.chown(job.on[1].path, 1234, 1234)
     ranks = job.ranks()
     all_fail(ranks, errno.EPROTO, "count=8")
@@ -548,7 +548,7 @@ def test_a_job_of_two_owners_is_eproto_naming_both(fabric):
 @needs(nodes=2)
 def test_a_rank_taken_on_two_nodes_is_eexist_until_one_leaves(fabric):
     """A node that has no rank of the job yet does not look what others have."""
-    job = fabric.job([0, 1], size=4096, timeout=2)
+    job = fabric.job([0, 1], size=4096, timeout=5)
     first, second, twin = job.rank(0), job.on[0].rank(1), job.on[1].rank(1)
     fabric.wait_event(job.name, "rank 1 is taken twice")
     pending = [rank.begin("count=8") for rank in (first, second, twin)]

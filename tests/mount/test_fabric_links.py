@@ -6,11 +6,12 @@ import time
 
 import numpy as np
 
-from harness import contains, equal, fails, needs, result_words, wait_until, within, write
-from test_fabric_failures import SOON, check_sum, floats, go_on, spread
+from harness import SOON, contains, equal, fails, needs, result_words, wait_until, within, write
+from test_fabric_failures import ON_TIME, check_sum, floats, go_on, spread
 
-BREAKABLE = ("-o", "faults")                               # the default heartbeat limit, 1 s
+BREAKABLE = ("-o", "faults", *ON_TIME)
 PATIENT = ("-o", "faults", "-o", "heartbeat_ms=5000")
+HASTY = ("-o", "faults")  # the default heartbeat limit, 1 s
 
 
 def set_faults(fabric, node, to, words):
@@ -38,7 +39,7 @@ def test_a_cut_link_is_enolink_at_all_ranks_at_once_also_where_both_ends_are_in_
     cut(fabric, 0, 1)
     started = time.monotonic()
     pending.fails(errno.ENOLINK)
-    within(2, started, "the third node's answer")
+    within(SOON, started, "the third node's answer")
     contains(ranks[2].status().splitlines()[-1], "ENOLINK", "link node", "is down", "missing=")
     for rank in ranks:
         started = time.monotonic()
@@ -80,7 +81,7 @@ def test_a_link_between_two_nodes_alone_that_loses_all_is_found_within_the_limit
     started = time.monotonic()
     cut(fabric, 0, 1)
     call.fails({errno.EHOSTDOWN, errno.ENOLINK})  # nobody else could say which
-    within(2, started, "the answer")
+    within(SOON, started, "the answer")
     mend(fabric, 0, 1)
     go_on(job, ranks)
 
@@ -216,7 +217,7 @@ def test_halves_of_a_cut_fabric_that_dropped_each_other_grow_together_again(fabr
     go_on(job, ranks)
 
 
-@needs(nodes=2, options=BREAKABLE, seconds=90)
+@needs(nodes=2, options=HASTY, seconds=90)
 def test_a_link_that_loses_some_writes_gives_right_sums_or_errors_and_works_again_when_whole(fabric):
     fabric.wait_up()
     job, ranks = spread(fabric, [0, 1], size="256K", timeout=3)

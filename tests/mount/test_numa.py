@@ -50,10 +50,12 @@ def test_memory_and_threads_are_put_beside_the_devices(env):
     rank.run("op=sum")
     wait_policy(mount, "file=/#", "prefer:0")  # a buffer is a file without a name
     on_node = cpus_of(read("/sys/devices/system/node/node0/cpulist"))
-    threads = [cpus_of(re.search("Cpus_allowed_list:(.*)", read(f"/proc/{mount.pid}/task/{task}/status"))[1])
-               for task in os.listdir(f"/proc/{mount.pid}/task")]
-    equal([cpu for cpu in on_node if {cpu} not in threads], [])  # each has a worker of its own
-    equal(set().union(*threads), on_node)
+
+    def threads():  # each binds itself when it begins
+        return [cpus_of(re.search("Cpus_allowed_list:(.*)", read(f"/proc/{mount.pid}/task/{task}/status"))[1])
+                for task in os.listdir(f"/proc/{mount.pid}/task")]
+    wait_until(lambda: all({cpu} in threads() for cpu in on_node), "each processor has a worker of its own")
+    wait_until(lambda: set().union(*threads()) == on_node, "no thread runs elsewhere")
     mount.finish()
 
 

@@ -26,7 +26,7 @@ PAGES = ["README.md"] + sorted(f"utils/pages/{name}" for name in os.listdir(f"{T
 LEFT = r"""
 SECONDS=0
 until left=$(grep fuse.fabricfs /proc/mounts; grep -l fabricfs /proc/[0-9]*/comm 2>/dev/null; ls /dev/shm)
-      [ -z "$left" ] || [ $SECONDS -gt 5 ]; do sleep 0.05; done
+      [ -z "$left" ] || [ $SECONDS -gt 30 ]; do sleep 0.05; done
 echo "$left"
 """
 

@@ -23,7 +23,7 @@ def test_a_missing_rank_is_named_with_node_and_pid(mount):
                 return missing.rank, missing.node, missing.pid, missing.state, missing.last
         signal.pause()
 
-    first, second = begin(mount, body, timeout=0.3)
+    first, second = begin(mount, body, timeout=2)
     equal(first.result(), (1, 0, second.pid, "present", 1))
     second.kill()
     second.outcome()
@@ -163,7 +163,7 @@ def test_a_closed_fabric_is_not_used_and_a_forked_process_is_no_rank(mount):
     equal(os.listdir(mount.file("jobs")), [])
 
 
-@needs(nodes=2, options=("-o", "heartbeat_ms=500"))
+@needs(nodes=2, options=("-o", "heartbeat_ms=2500"))
 def test_a_node_that_dies_is_named_and_comes_back(fabric):
     from fabricfs import NodeLost
     fabric.wait_up()

@@ -138,7 +138,7 @@ class Node(guest.Guest):
     def link(self, number):
         return self.values(f"{MOUNT}/nodes/{number}/link")
 
-    def wait_link(self, number, state="up", seconds=30):
+    def wait_link(self, number, state="up", seconds=90):
         """Waits until the link to a node is in that state; returns what its file says."""
         try:
             self.run(f"until grep -q '^state {state}$' {MOUNT}/nodes/{number}/link; do usleep 20000; done", seconds)

@@ -72,7 +72,7 @@ class Guest:
     """`devices` are QEMU options for what it has beside memory, console and agent. The firmware of newer QEMUs gives BARs
     addresses that it also calls reserved; pci=no_e820 is so that the kernel plugs devices in there all the same."""
 
-    BOOT_SECONDS = 60
+    BOOT_SECONDS = 180
 
     def __init__(self, directory, name, kernel, initrd, devices, memory_mib=384, memory_file=None, append=""):
         self.directory, self.name = directory, name
@@ -159,12 +159,12 @@ class Guest:
         self.agent.send(f"{number} {base64.b64encode(script.encode()).decode()}")
         return number
 
-    def finish(self, number, seconds=30, what="a script"):
+    def finish(self, number, seconds=90, what="a script"):
         """(status, output) of a script that was begun."""
         status, *output = self._wait(number, seconds, what)
         return int(status), base64.b64decode(output[0] if output else "").decode(errors="replace")
 
-    def run(self, script, seconds=30):
+    def run(self, script, seconds=90):
         """The output of a script, which must succeed."""
         status, output = self.finish(self.begin(script), seconds, script[:60])
         if status:

@@ -20,7 +20,7 @@ def equal(actual, wanted, what):
     assert actual == wanted, f"{what}: {actual!r}, not {wanted!r}"
 
 
-def rank(node, number, what, job, world, count, last, seconds=60):
+def rank(node, number, what, job, world, count, last, seconds=120):
     """What the rank program printed; it must succeed."""
     return node.run(f"rank {what} {job} {number} {world} {count} {last}", seconds).strip()
 
@@ -116,11 +116,11 @@ def loop_result(node, number, seconds=60):
 def wait_round(node, job, rounds):
     """Returns when so many sums of the job are done."""
     node.run(f"until [ $(sed -n 's/^allreduce_ops //p' {MOUNT}/jobs/{job}/stats 2>/dev/null || echo 0) -ge {rounds} ]; "
-             "do usleep 20000; done", 60)
+             "do usleep 20000; done", 120)
 
 
 def test_a_machine_that_loses_power_fails_the_others_and_comes_back_after_a_reboot(images):
-    with Cluster(images, "6.12", heartbeat_ms=2000) as cluster:
+    with Cluster(images, "6.12", heartbeat_ms=4000) as cluster:
         survivor, victim = cluster.nodes
         loops = [loop(node, node.number, "power", 2, 100003, 120) for node in cluster.nodes]
         wait_round(survivor, "power", 3)
@@ -138,7 +138,7 @@ def test_a_machine_that_loses_power_fails_the_others_and_comes_back_after_a_rebo
 
 
 def test_a_window_unplugged_while_reducing_fails_the_operation_and_is_found_when_plugged_in_again(images):
-    with Cluster(images, "6.12", heartbeat_ms=2000) as cluster:
+    with Cluster(images, "6.12", heartbeat_ms=4000) as cluster:
         node, other = cluster.nodes
         loops = [loop(each, each.number, "unplug", 2, 100003, 120) for each in cluster.nodes]
         wait_round(node, "unplug", 3)
@@ -146,8 +146,8 @@ def test_a_window_unplugged_while_reducing_fails_the_operation_and_is_found_when
         for each, number in zip(cluster.nodes, loops):
             error = loop_result(each, number)[1]
             contains((errno.EHOSTDOWN, errno.ENOLINK), error)
-        node.run("until [ ! -e /sys/bus/pci/devices/0000:04:00.0 ]; do usleep 20000; done", 60)
-        node.run(f"until grep -q 'no PCI device' {MOUNT}/nodes/1/link; do usleep 20000; done", 30)
+        node.run("until [ ! -e /sys/bus/pci/devices/0000:04:00.0 ]; do usleep 20000; done", 120)
+        node.run(f"until grep -q 'no PCI device' {MOUNT}/nodes/1/link; do usleep 20000; done", 120)
         node.plug(1)
         cluster.wait_up()
         verify(cluster, "plugged", 100003)
@@ -160,9 +160,9 @@ def own_memory_as_window(node):
     """Puts a device in place of the window to node 1 that shows this node's own memory; returns its URI."""
     address = node.find_windows()[1]
     node.unplug(1)
-    node.run(f"until [ ! -e /sys/bus/pci/devices/{address} ]; do usleep 20000; done", 60)
+    node.run(f"until [ ! -e /sys/bus/pci/devices/{address} ]; do usleep 20000; done", 120)
     node.plug(1, memory=0)
-    node.run(f"until [ -e /sys/bus/pci/devices/{address}/resource2_wc ]; do usleep 20000; done", 60)
+    node.run(f"until [ -e /sys/bus/pci/devices/{address}/resource2_wc ]; do usleep 20000; done", 120)
     return f"pci:{address}/2"
 
 
@@ -219,9 +219,9 @@ def test_an_unassigned_bar_is_refused_in_words(images):
         node = cluster[0]
         node.monitor.execute("object-add", **{"qom-type": "memory-backend-ram", "id": "large", "size": 256 * MIB})
         node.monitor.execute("device_del", id="own")
-        node.run("until [ ! -e /sys/bus/pci/devices/0000:01:00.0 ]; do usleep 20000; done", 60)
+        node.run("until [ ! -e /sys/bus/pci/devices/0000:01:00.0 ]; do usleep 20000; done", 120)
         node.monitor.execute("device_add", driver="ivshmem-plain", id="large0", memdev="large", bus="rp0")
-        node.run("until [ -e /sys/bus/pci/devices/0000:01:00.0/resource ]; do usleep 20000; done", 60)
+        node.run("until [ -e /sys/bus/pci/devices/0000:01:00.0/resource ]; do usleep 20000; done", 120)
         contains(refusal(node, "pci:0000:01:00.0/2"), "0000:01:00.0", "BAR 2 has no address", "Above 4G")
 
 
