@@ -83,7 +83,7 @@ def durations_of(job, text):
 
 
 def test_the_histogram_has_each_request_in_the_bucket_of_its_duration(mount):
-    job = mount.job(2, size=64, timeout=1)
+    job = mount.job(2, size=64, timeout=3)
     ranks = job.ranks()
     equal(durations_of(job, mount.read("metrics"))[1:], (0, 0), "before the first")
     for _ in range(20):

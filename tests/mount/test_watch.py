@@ -197,7 +197,7 @@ def test_error_counters_of_all_functions_are_summed_and_may_restart(env):
     fabric.tree.count(DEVICE, "correctable", 3)  # the device was reset
     fabric.tree.count(SWITCH, "nonfatal", 6)
     wait_until(lambda: fabric.watched()["aer_correctable"] == "30", "what was counted since the restart")
-    equal(fabric.metric("link_errors_total", node=1, kind="nonfatal"), 1.0)
+    wait_until(lambda: fabric.metric("link_errors_total", node=1, kind="nonfatal") == 1, "the other kind is counted")
     equal(len(fabric.events("errors")), 1, "events, however many errors in a minute")
     equal(fabric.findings(), [])
     fabric.finish()
@@ -232,7 +232,7 @@ def test_a_storm_of_errors_makes_the_node_suspect_and_drains_it_once(env):
 @needs(mount=False, seconds=200)
 def test_a_flapping_link_makes_the_node_suspect_until_it_was_well_for_a_while(env):
     told = f"{env.directory}/told"
-    fabric = Watching(env, Tree(env), lines=f"drop_limit = 60\nwell_s = 1\ndrain = echo $FABRICFS_DEVICE >> {told}\n")
+    fabric = Watching(env, Tree(env), lines=f"drop_limit = 20\nwell_s = 1\ndrain = echo $FABRICFS_DEVICE >> {told}\n")
     bounce(fabric)
     equal(fabric.events("suspect"), [])
     bounce_until_suspect(fabric)
