@@ -6,6 +6,7 @@
  *   thread     runs                                       owns
  *   loop       every FUSE request, jobs, timers, signals  all of struct fs, the tree, the jobs
  *   workers    reductions, reserving and freeing memory   nothing; each work carries what it needs
+ *   resizer    the same, of buffers that the kernel caches   likewise
  *   watcher    looks at PCI devices (fs_watch.h)          their watches, while a look is out
  *   drainer    waits for the drain command (fs_drain.h)   that command
  *
@@ -48,6 +49,7 @@ struct fs {
     int numa_node;     /* of memory and threads; -1: wherever the kernel likes */
     char numa_why[96]; /* why that one */
     struct red_pool *workers;
+    struct red_pool *resizer; /* one thread, for buffers' pages where the kernel caches them: fs_buffer.c */
     const struct red_table *table;
     struct coll_host host;
     uint64_t wait_limit_ns; /* the kernel aborts the mount if a request waits longer; 0: it never does */

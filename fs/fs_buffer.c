@@ -90,12 +90,15 @@ static struct task *task_create(struct fs_rank *rank, fuse_req_t req, int rc)
     return task;
 }
 
-/* The rank and its memory stay until the task is over. */
+/* The rank and its memory stay until the task is over. Where the kernel caches the buffer, it keeps the pages
+ * that it has to write to us back until a change of the length is answered; workers may all be waiting for
+ * such pages (fs_exec.c), so none of them must be needed for that answer. */
 static void task_submit(struct task *task)
 {
+    struct fs *fs = task->rank->fs;
     task->rank->tasks++;
     fs_rank_run_begins(task->rank);
-    red_pool_submit(task->rank->fs->workers, &task->work);
+    red_pool_submit(fs->passthrough ? fs->workers : fs->resizer, &task->work);
 }
 
 /* ---- length ---- */

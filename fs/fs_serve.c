@@ -233,7 +233,9 @@ static int set_up_work(struct fs *fs)
     rc = watch_signals(fs); /* before there are threads, so that none of them takes a signal */
     if (!rc)
         rc = place(fs);
-    return rc ? rc : red_pool_create((unsigned)settings->workers, fs->numa_node, &fs->workers);
+    if (!rc)
+        rc = red_pool_create((unsigned)settings->workers, fs->numa_node, &fs->workers);
+    return rc ? rc : red_pool_create(1, fs->numa_node, &fs->resizer);
 }
 
 /* Says itself, on stderr, why it cannot join. */
@@ -331,6 +333,8 @@ static bool tear_down(struct fs *fs)
     fs->watch = NULL;
     free_tree(fs);
     fs_fabric_destroy(fs->fabric);
+    if (fs->resizer)
+        red_pool_destroy(fs->resizer);
     if (fs->workers) {
         red_pool_destroy(fs->workers); /* after what is queued: memory that is given back */
         fs_loop_drain(&fs->loop);

@@ -273,6 +273,26 @@ def test_a_store_to_the_page_under_operation_never_undoes_the_result(mount):
     assert scribbling.result() > 100
 
 
+@needs(modes=("coherent",), options=("-o", "workers=1"))
+def test_a_buffer_can_be_lengthened_while_the_only_worker_waits_for_its_pages(mount):
+    """The kernel holds dirty pages back until a new length is answered, and an operation begins by waiting for them."""
+    pages = 4096
+    ranks = mount.job(2, size=pages * PAGE).ranks()
+    storing, lengthening = Actor(), Actor()
+    storing.call(map_buffer, ranks[0].file("buffer"))
+    for number in range(1, 31):
+        storing.call(store_in_every_other_page, number)  # each is a request of its own
+        summing = [rank.begin(f"op=max count={pages * PAGE // 4}") for rank in ranks]
+        lengthening.call(os.truncate, ranks[0].file("buffer"), (pages + number % 2) * PAGE)
+        for call in summing:
+            call.result()
+        equal(float(storing.call(get_floats, 0, 1)[0]), number, "the sum")
+
+
+def store_in_every_other_page(value):
+    floats[::2 * PAGE // 4] = value
+
+
 def scribble(index, seconds):
     """For an actor: stores to one float of its mapping without end."""
     end, count = time.monotonic() + seconds, 0
