@@ -265,6 +265,9 @@ static void answer_open(struct task *task, int rc)
 #if FS_HAS_PASSTHROUGH
     task->fi.backing_id = rank->backing_id;
 #endif
+    /* The kernel cleans a file that is closed, and holds pages that others write back meanwhile in a queue of
+     * its own: an operation would not see them. What is mapped is written back when it is unmapped. */
+    task->fi.noflush = !rank->fs->passthrough;
     if (can_lengthen(rank, &task->fi)) {
         rank->writers++;
         fs_memory_lend(rank->fs);

@@ -9,7 +9,8 @@
  * dropped;
  *   3. the kernel forgets the pages it holds, so that clients see the result.
  * After each of the two the loop thread reads the queue of requests to its end, where writes may be that the
- * kernel had begun before and does not wait for.
+ * kernel had begun before and does not wait for (Linux before 6.16). It keeps them out of that queue only
+ * while a client's fsync waits for earlier ones; closing a buffer does not (noflush, fs_buffer.c).
  *
  * Threads: all of it on the loop thread.
  */
