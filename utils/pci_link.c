@@ -3,7 +3,9 @@
  *
  * Speed and width are judged alike and apart. With both ends' capability known the link should run at the
  * lower one; with one known, falling short of it proves nothing; with none known there is nothing to say. A
- * port that reports its data link layer as down is down, whatever speed its status register still shows.
+ * port that reports its data link layer as down is down, whatever speed its status register still shows;
+ * unless it calls its slot empty as well while a device behind it answers: it knows neither then, as the
+ * ports of virtual machines do.
  */
 #include "utils/pci_model.h"
 
@@ -140,10 +142,15 @@ static void set(struct ut_pci_link *link, enum ut_pci_verdict verdict, const cha
     link->why = why;
 }
 
+static bool is_contained(const struct ut_pci_node *port)
+{
+    return port->caps.dpc.have == UT_PCI_PRESENT && port->caps.dpc.status & PCI_DPC_STS_TRIGGER;
+}
+
 static void judge_down(struct ut_pci_link *link, const struct ut_pci_node *port, bool has_device)
 {
     const struct ut_pci_express *e = &port->caps.express;
-    if (port->caps.dpc.have == UT_PCI_PRESENT && port->caps.dpc.status & PCI_DPC_STS_TRIGGER)
+    if (is_contained(port))
         set(link, UT_PCI_DOWN, "containment (DPC) has taken the link down after an error");
     else if (has_device)
         set(link, UT_PCI_DOWN, "the link is down, though devices behind it are still listed");
@@ -159,6 +166,18 @@ static void judge_down(struct ut_pci_link *link, const struct ut_pci_node *port,
         set(link, UT_PCI_EMPTY, "the slot is empty");
 }
 
+/* Whether a device directly behind the port has given its registers, and not all ones. */
+static bool is_answered(const struct ut_pci_model *m, const struct ut_pci_node *port)
+{
+    static const uint8_t ONES[4] = {0xff, 0xff, 0xff, 0xff};
+    for (int i = port->child; i != UT_PCI_NONE; i = m->node[i].next) {
+        const struct ut_pci_fn *fn = m->node[i].fn;
+        if (fn->cfg_len >= sizeof ONES && !fn->silent && memcmp(fn->cfg, ONES, sizeof ONES) != 0)
+            return true;
+    }
+    return false;
+}
+
 /* Judges a port whose link is not up; false when it is, or may be. */
 static bool judge_presence(const struct ut_pci_model *m, struct ut_pci_link *link)
 {
@@ -170,7 +189,9 @@ static bool judge_presence(const struct ut_pci_model *m, struct ut_pci_link *lin
         return false;
     bool no_width = !(e->lnksta & PCI_EXP_LNKSTA_WIDTH), up = ut_pci_express_link_up(e);
     bool no_card = e->has_slot && !(e->sltsta & PCI_EXP_SLTSTA_PRES);
-    if (e->has_link && (ut_pci_express_link_down(e) || (!has_device && !up && (no_width || no_card)))) {
+    bool unaware = no_card && !is_contained(port) && is_answered(m, port);
+    bool down = ut_pci_express_link_down(e) && !unaware;
+    if (e->has_link && (down || (!has_device && !up && (no_width || no_card)))) {
         judge_down(link, port, has_device);
         return true;
     }

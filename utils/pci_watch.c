@@ -78,6 +78,8 @@ static void open_member(int devices_fd, struct ut_pci_fn *fn, const struct ut_pc
     member->speed_fd = by_register ? -1 : ut_pci_file_open(fd, "current_link_speed");
     member->width_fd = by_register ? -1 : ut_pci_file_open(fd, "current_link_width");
     choose_registers(caps, member);
+    if (!member->register_count && fn->cfg_len >= 4)
+        add_register(member, PCI_VENDOR_ID, 4); /* these do not change, but tell whether it answers */
     for (int kind = 0; kind < UT_PCI_AER_KINDS; kind++)
         member->aer_fd[kind] = ut_pci_file_open(fd, AER_NAMES[kind]);
     if (fd >= 0)

@@ -20,13 +20,14 @@ sys.path.insert(0, HERE)
 import control  # noqa: E402
 import test_command  # noqa: E402
 import test_doctor  # noqa: E402
+import test_guest  # noqa: E402
 import test_hostile  # noqa: E402
 import test_recorded  # noqa: E402
 import test_topo  # noqa: E402
 
 
 def tests():
-    for module in (test_command, test_doctor, test_topo, test_hostile, test_recorded):
+    for module in (test_command, test_doctor, test_topo, test_hostile, test_guest, test_recorded):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("test_") and function.__module__ == module.__name__:
                 yield module.__name__[5:] + ": " + name[5:].replace("_", " "), function

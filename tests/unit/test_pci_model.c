@@ -135,6 +135,20 @@ Test(pci_link, a_card_whose_link_is_down_is_a_fault, .fini = clean)
     cr_assert_eq(link_at("00:01.0")->verdict, UT_PCI_DOWN);
 }
 
+Test(pci_link, a_device_that_answers_behind_a_slot_called_empty_has_a_link, .fini = clean)
+{
+    struct make_fn fns[] = {port("00:01.0", UT_PCI_ROOT_PORT, 3, 16, 1, 1), device("01:00.0", NIC, 3, 8)};
+    run_at(fns, 3, 8);
+    fns[0].active = 0;
+    fns[0].slot = 0;
+    build(fns, COUNT(fns), 256);
+    cr_assert_eq(link_at("00:01.0")->verdict, UT_PCI_LIMITED);
+    clean();
+    fns[0].slot = 1;
+    build(fns, COUNT(fns), 256);
+    cr_assert_eq(link_at("00:01.0")->verdict, UT_PCI_DOWN, "a slot that knows of its card");
+}
+
 Test(pci_link, a_port_that_does_not_report_activity_is_not_down, .fini = clean)
 {
     struct make_fn fns[] = {port("00:01.0", UT_PCI_ROOT_PORT, 3, 8, 1, 1), device("01:00.0", NIC, 3, 8)};
