@@ -58,7 +58,7 @@ class Node(guest.Guest):
     """A guest with its place in the fabric."""
 
     def __init__(self, cluster, number):
-        self.cluster, self.number = cluster, number
+        self.cluster, self.number, self.plugs = cluster, number, 0
         memory = {"memory_mib": cluster.memory_mib}
         append = cluster.append
         if cluster.layout == "ram":
@@ -96,10 +96,11 @@ class Node(guest.Guest):
     def plug(self, number, memory=None):
         """Plugs one in there again, with the same memory or that of another node. QEMU wants a memory object that no
         device has had before."""
+        self.plugs += 1
         self.monitor.execute("object-add", **{
-            "qom-type": "memory-backend-file", "id": f"again{number}", "share": True, "size": self.cluster.bar_mib * MIB,
+            "qom-type": "memory-backend-file", "id": f"again{self.plugs}", "share": True, "size": self.cluster.bar_mib * MIB,
             "mem-path": self.cluster.memory(number if memory is None else memory)})
-        self.monitor.execute("device_add", driver="ivshmem-plain", id=f"w{number}", memdev=f"again{number}",
+        self.monitor.execute("device_add", driver="ivshmem-plain", id=f"w{number}", memdev=f"again{self.plugs}",
                              bus=f"dn{number}")
 
     # ---- the daemon ----
@@ -125,7 +126,7 @@ class Node(guest.Guest):
         """Writes the daemon's configuration; `landings` are the results of make_landing of all nodes."""
         windows = self.find_windows()
         lines = ["[fabric]", "name = vm", f"node = {self.number}", f"nodes = {self.cluster.count}",
-                 f"heartbeat_ms = {self.cluster.heartbeat_ms}"]
+                 f"heartbeat_ms = {self.cluster.heartbeat_ms}", *self.cluster.settings]
         for number, (uri, part) in enumerate(landings):
             lines.append(f"[node {number}]")
             lines.append(f"landing = {uri}" if number == self.number else f"window = pci:{windows[number]}/2{part}")
@@ -150,14 +151,15 @@ class Node(guest.Guest):
 class Cluster:
     """A context: boots the nodes and mounts the fabric on each; ends every guest. With `up` false only the
     first is booted, and no daemon started. Several versions of the kernel take turns. With
-    `python` the guests have python3 with numpy."""
+    `python` the guests have python3 with numpy. `settings` are more lines of the daemons' configuration."""
 
     def __init__(self, images, version, count=2, layout="bar", up=True, append="", memory_mib=192,
-                 heartbeat_ms=5000, python=False, window_mib=WINDOW_MIB, part=""):
+                 heartbeat_ms=5000, python=False, window_mib=WINDOW_MIB, part="", settings=()):
         versions = (version,) if isinstance(version, str) else version
         self.systems = [images.get(versions[number % len(versions)], python) for number in range(count)]
         self.count, self.layout, self.up = count, layout, up
         self.append, self.memory_mib, self.heartbeat_ms = append, memory_mib, heartbeat_ms
+        self.settings = settings
         self.bar_mib, self.part = RAM_MIB if layout == "ram" else window_mib, part
 
     def memory(self, number):

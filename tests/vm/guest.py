@@ -3,17 +3,37 @@ monitor.
 """
 import base64
 import ctypes
+import io
 import json
 import os
 import re
 import signal
 import socket
 import subprocess
+import tarfile
 import threading
 import time
 
 QEMU = "qemu-system-x86_64"
 PR_SET_PDEATHSIG = 1
+
+# Copies what sysfs has of each PCI device, links as links, and prints it as an archive.
+RECORD = """
+cd /sys/bus/pci/devices
+mkdir -p /tmp/recorded/bus/pci/devices
+for link in *; do
+    to=/tmp/recorded/$(readlink -f $link | cut -c6-)
+    mkdir -p $to
+    ln -s $(readlink $link) /tmp/recorded/bus/pci/devices/$link
+    cd /sys/bus/pci/devices/$link
+    for file in vendor device class config resource enable uevent power_state numa_node local_cpulist aer_dev_* \\
+        max_link_* current_link_* *_bus_number; do
+        [ ! -f $file ] || cat $file >$to/$file 2>/dev/null
+    done
+    cd ..
+done
+tar -C /tmp/recorded -c . 2>/dev/null | gzip | base64
+"""
 
 
 class GuestError(AssertionError):
@@ -179,6 +199,11 @@ class Guest:
         return dict(line.split(" ", 1) for line in self.read(path).splitlines() if " " in line)
 
     # ---- PCI ----
+
+    def record(self, directory):
+        """Copies the sysfs tree of the guest's PCI devices to a directory here, as fabricctl --sysfs reads it."""
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(self.run(RECORD)))) as archive:
+            archive.extractall(directory)
 
     def devices(self):
         """Addresses of the shared memory devices, with the addresses of the bridges above each, topmost first."""

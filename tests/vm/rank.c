@@ -5,6 +5,7 @@
  *   rank verify JOB RANK WORLD COUNT ROUNDS    every collective, ROUNDS times
  *   rank loop JOB RANK WORLD COUNT SECONDS     sums until something fails or the time is up; prints
  *                                              "ROUNDS ERRNO MS": of those that went well, of the last one
+ *   rank send JOB RANK WORLD COUNT SECONDS     the same with broadcasts from rank 0, until two in a row fail
  *   rank bench JOB RANK WORLD COUNT ROUNDS     prints microseconds of a sum: shortest, median, mean
  *   rank copy FILE OFFSET BYTES ROUNDS         the same of one plain copy into the file's mapping
  *   rank peek FILE                             prints the first 8 bytes of the file's mapping
@@ -142,7 +143,20 @@ static uint32_t expected(const struct rank *rank, int collective, uint32_t i, ui
     }
 }
 
-/* Runs one collective and checks every element; its errno. A wrong element ends the program. */
+/* A wrong element ends the program. */
+static void check(const struct rank *rank, int collective, uint32_t round)
+{
+    for (uint32_t i = 0; i < rank->count; i++) {
+        uint32_t want = expected(rank, collective, i, round);
+        if (rank->data[i] == want)
+            continue;
+        printf("WRONG: %s, round %u, element %u is %u, not %u\n", triggers[collective], round, i,
+               rank->data[i], want);
+        exit(1);
+    }
+}
+
+/* Runs one collective and checks every element; its errno. */
 static int run_once(const struct rank *rank, int collective, uint32_t round)
 {
     char command[40] = "";
@@ -152,14 +166,8 @@ static int run_once(const struct rank *rank, int collective, uint32_t round)
     if (collective == BROADCAST)
         snprintf(command, sizeof(command), "root=%u", round % rank->world);
     int error = ask(rank, triggers[collective], command[0] ? command : "\n");
-    for (uint32_t i = 0; !error && i < rank->count; i++) {
-        uint32_t want = expected(rank, collective, i, round);
-        if (rank->data[i] == want)
-            continue;
-        printf("WRONG: %s, round %u, element %u is %u, not %u\n", triggers[collective], round, i,
-               rank->data[i], want);
-        exit(1);
-    }
+    if (!error)
+        check(rank, collective, round);
     return error;
 }
 
@@ -189,6 +197,26 @@ static int loop(struct rank *rank, double seconds)
         round += !error;
     }
     printf("%u %d %.0f\n", round, error, (now_us() - begin) / 1e3);
+    return 0;
+}
+
+/* One failure may be the last of an operation that was under way when others were dropped. */
+static int send_on(struct rank *rank, double seconds)
+{
+    double end = now_us() + seconds * 1e6, begin = 0;
+    uint32_t round = 0, good = 0, failures = 0;
+    int error = 0, broadcast = open_in(rank->dir, triggers[BROADCAST], O_RDWR);
+    while (failures < 2 && now_us() < end) {
+        fill(rank, round);
+        begin = now_us();
+        error = ask_open(broadcast, "root=0\n");
+        failures = error ? failures + 1 : 0;
+        if (!error)
+            check(rank, BROADCAST, round);
+        good += !error;
+        round += rank->world; /* so that rank 0 is the one that check() takes for the root */
+    }
+    printf("%u %d %.0f\n", good, error, (now_us() - begin) / 1e3);
     return 0;
 }
 
@@ -263,5 +291,7 @@ int main(int argc, char **argv)
         return verify(&rank, (uint32_t)atoi(argv[6]));
     if (strcmp(argv[1], "loop") == 0)
         return loop(&rank, atof(argv[6]));
+    if (strcmp(argv[1], "send") == 0)
+        return send_on(&rank, atof(argv[6]));
     return strcmp(argv[1], "bench") == 0 ? bench(&rank, (uint32_t)atoi(argv[6])) : 2;
 }
