@@ -7,6 +7,7 @@ struct fs_disposal {
     struct fs_post post;
     struct ut_list link; /* in fs->disposals, oldest first */
     struct fs *fs;
+    const struct fs_owner *job;
     struct ntbm_buf *buf;
     uint64_t number;
 };
@@ -14,6 +15,7 @@ struct fs_disposal {
 struct answer {
     struct ut_list link; /* in fs->disposal_answers, oldest first */
     uint64_t number;     /* of the last disposal to be over */
+    const struct fs_owner *job;
     fuse_req_t req;
     size_t written;
 };
@@ -26,19 +28,27 @@ static void answer(fuse_req_t req, size_t written)
         fuse_reply_err(req, 0);
 }
 
+/* Whether a disposal of the job, of those up to that number, is not over. */
+static bool is_pending(struct fs *fs, const struct fs_owner *job, uint64_t number)
+{
+    UT_LIST_EACH(&fs->disposals, struct fs_disposal, link, disposal)
+    {
+        if (disposal->number <= number && disposal->job == job)
+            return true;
+    }
+    return false;
+}
+
 /* Answers who waits for no disposal that is left. */
 static void answer_ready(struct fs *fs)
 {
-    uint64_t oldest = UINT64_MAX;
-    if (!ut_list_empty(&fs->disposals))
-        oldest = UT_CONTAINER(fs->disposals.next, struct fs_disposal, link)->number;
-    UT_LIST_EACH(&fs->disposal_answers, struct answer, link, ready)
+    UT_LIST_EACH(&fs->disposal_answers, struct answer, link, later)
     {
-        if (ready->number >= oldest)
-            return;
-        answer(ready->req, ready->written);
-        ut_list_remove(&ready->link);
-        free(ready);
+        if (is_pending(fs, later->job, later->number))
+            continue;
+        answer(later->req, later->written);
+        ut_list_remove(&later->link);
+        free(later);
     }
 }
 
@@ -66,7 +76,7 @@ static void over(struct fs_post *post)
     answer_ready(fs);
 }
 
-struct fs_disposal *fs_dispose_plan(struct fs *fs)
+struct fs_disposal *fs_dispose_plan(struct fs *fs, const struct fs_owner *job)
 {
     struct fs_disposal *disposal = malloc(sizeof(*disposal));
     if (!disposal)
@@ -74,15 +84,16 @@ struct fs_disposal *fs_dispose_plan(struct fs *fs)
     *disposal = (struct fs_disposal){.work = {.block = on_worker, .finish = post_over, .block_count = 1},
                                      .post = {.run = over},
                                      .fs = fs,
+                                     .job = job,
                                      .number = ++fs->disposal_count};
     ut_list_append(&fs->disposals, &disposal->link);
     fs->running++;
     return disposal;
 }
 
-void fs_dispose(struct fs *fs, struct fs_disposal *planned, struct ntbm_buf *buf)
+void fs_dispose(struct fs *fs, struct fs_disposal *planned, const struct fs_owner *job, struct ntbm_buf *buf)
 {
-    struct fs_disposal *disposal = planned ? planned : fs_dispose_plan(fs);
+    struct fs_disposal *disposal = planned ? planned : fs_dispose_plan(fs, job);
     if (!disposal) { /* then it takes the time it takes */
         ntbm_buf_fini(buf);
         free(buf);
@@ -92,13 +103,14 @@ void fs_dispose(struct fs *fs, struct fs_disposal *planned, struct ntbm_buf *buf
     red_pool_submit(fs->workers, &disposal->work);
 }
 
-void fs_dispose_answer(struct fs *fs, fuse_req_t req, size_t written)
+void fs_dispose_answer(struct fs *fs, fuse_req_t req, const struct fs_owner *job, size_t written)
 {
-    struct answer *later = ut_list_empty(&fs->disposals) ? NULL : malloc(sizeof(*later));
+    bool pending = is_pending(fs, job, fs->disposal_count);
+    struct answer *later = pending ? malloc(sizeof(*later)) : NULL;
     if (!later) {
         answer(req, written);
         return;
     }
-    *later = (struct answer){.number = fs->disposal_count, .req = req, .written = written};
+    *later = (struct answer){.number = fs->disposal_count, .job = job, .req = req, .written = written};
     ut_list_append(&fs->disposal_answers, &later->link);
 }

@@ -143,6 +143,7 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fs_node *dir = node_of(req, parent);
     struct fs_node *child = dir->gone ? NULL : fs_node_find(dir, name);
+    const struct fs_owner *job = child ? child->owner : NULL;
     int rc = child ? -EPERM : -ENOENT;
     if (child && !S_ISDIR(child->kind->mode))
         rc = -ENOTDIR;
@@ -151,7 +152,7 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (rc)
         fuse_reply_err(req, -rc);
     else
-        fs_dispose_answer(fs_of(req), req, 0);
+        fs_dispose_answer(fs_of(req), req, job, 0);
 }
 
 /* ---- nothing else can be made, renamed, linked or removed ---- */

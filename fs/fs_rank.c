@@ -16,7 +16,7 @@
 
 static void free_buffer(struct fs_rank *rank)
 {
-    fs_dispose(rank->fs, rank->disposal, rank->buf);
+    fs_dispose(rank->fs, rank->disposal, rank->job_tag, rank->buf);
     rank->disposal = NULL;
     rank->buf = NULL;
 }
@@ -28,7 +28,7 @@ static void give_back(struct fs_rank *rank)
     if (!rank->running)
         free_buffer(rank);
     else if (rank->running == rank->tasks)
-        rank->disposal = fs_dispose_plan(rank->fs);
+        rank->disposal = fs_dispose_plan(rank->fs, rank->job_tag);
 }
 
 static int make_buffer(struct fs_rank *rank)
@@ -103,6 +103,7 @@ static struct fs_rank *rank_alloc(struct fs_job *job)
         return NULL;
     rank->fs = job->fs;
     rank->job = job;
+    rank->job_tag = &job->owner;
     rank->refs = 1; /* the one who makes it */
     ut_list_init(&rank->promises);
     ut_list_init(&rank->handles);

@@ -21,8 +21,9 @@ struct fs_trigger {
 
 struct fs_rank {
     struct fs *fs;
-    struct fs_job *job;     /* NULL when the rank is gone */
-    struct coll_rank *coll; /* likewise */
+    struct fs_job *job;             /* NULL when the rank is gone */
+    const struct fs_owner *job_tag; /* of its job, for fs_dispose.h; not to be followed */
+    struct coll_rank *coll;         /* likewise */
     struct fs_node *dir, *buffer;
     struct fs_trigger triggers[COLL_KIND_COUNT];
     struct ntbm_buf *buf;         /* NULL when given back */

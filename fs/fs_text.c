@@ -140,7 +140,7 @@ static void text_write(fuse_req_t req, struct fs_node *node, const char *bytes, 
     version_put(file->latest);
     file->latest = NULL;
     if (file->text->frees)
-        fs_dispose_answer(node->fs, req, size);
+        fs_dispose_answer(node->fs, req, node->owner, size);
     else
         fuse_reply_write(req, size);
 }

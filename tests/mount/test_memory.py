@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from harness import Actor, Job, Skip, contains, equal, fails, needs, run_all, sh, wait_until, write
+from harness import Actor, Job, Skip, contains, equal, fails, needs, run_all, sh, values, wait_until, write
 
 PAGE = mmap.PAGESIZE
 PUNCH_HOLE, KEEP_SIZE = 2, 1
@@ -530,6 +530,29 @@ def test_memory_is_free_when_the_removal_of_its_rank_returns(mount):
         else:
             write(f"{job.path}/members", "drop=0\n")
         os.rmdir(job.path)
+
+
+def removed_meanwhile(mount, leaving):
+    """How many jobs come and go while the memory of another one, a gibibyte, is freed."""
+    job, count = mount.job(1, size="1G"), 0
+    pending = leaving.begin(os.rmdir, job.rank(0).path)
+    wait_until(lambda: values(job.read("stats"))["joined"] == "0", "the rank is gone")
+    while not pending.done():
+        os.mkdir(mount.file("jobs/other"))
+        os.rmdir(mount.file("jobs/other"))
+        count += 1
+    pending.result()
+    os.rmdir(job.path)
+    return count
+
+
+def test_the_removal_of_a_job_does_not_wait_for_memory_of_others(mount):
+    leaving = Actor()
+    counts = []
+    while len(counts) < 5 and max(counts, default=0) <= 20:
+        counts.append(removed_meanwhile(mount, leaving))
+    assert max(counts) > 20, f"at most {max(counts)} jobs were removed while the memory of another was freed"
+    leaving.kill()
 
 
 @needs(options=("-o", "memory=1024T"))
