@@ -314,29 +314,36 @@ static void listen(struct ntbm_peer *peer)
 
 /* ---- one step of each state ---- */
 
-/* Our area in the peer's memory must lie inside the window, whatever its header promises. */
-static int check_window(const struct ntbm_peer *peer, struct ut_err *err)
+static uint64_t area_end(const struct ntbm_peer *peer)
 {
-    uint64_t end = peer->session.out + peer->session.geo.area_bytes;
-    if (peer->session.link->bytes >= end)
+    return peer->session.out + peer->session.geo.area_bytes;
+}
+
+/* At least so much of the peer's memory must lie inside the window. */
+static int check_window(const struct ntbm_peer *peer, uint64_t least, struct ut_err *err)
+{
+    if (peer->session.link->bytes >= least)
         return 0;
     return ut_err_set(err, -EPROTO,
                       "the window to node %" PRIu32 " is %" PRIu64 " bytes long, %" PRIu64 " are needed",
-                      peer->node, peer->session.link->bytes, end);
+                      peer->node, peer->session.link->bytes, area_end(peer));
 }
 
-/* Looks at the header page, by the one remote read of a greeting that succeeds. */
+/* Looks at the header page, by the one remote read of a greeting that succeeds. Our area must lie inside the
+ * window, too, whatever the header promises; but where the nodes disagree about areas, that is what to say.
+ */
 static int check_header(struct ntbm_peer *peer, struct ut_err *err)
 {
     struct ntbm_header header;
-    int rc = check_window(peer, err);
+    int rc = check_window(peer, sizeof(header), err);
     if (rc)
         return rc;
     rc = ntbm_link_read(peer->session.link, 0, &header, sizeof(header));
     if (rc)
         return ut_err_set(err, rc, "the memory of node %" PRIu32 " cannot be read", peer->node);
     peer->header_beat = header.beat;
-    return ntbm_ident_check(&peer->self->ident, &header.ident, peer->node, err);
+    rc = ntbm_ident_check(&peer->self->ident, &header.ident, peer->node, err);
+    return rc ? rc : check_window(peer, area_end(peer), err);
 }
 
 static void step_absent(struct ntbm_peer *peer)

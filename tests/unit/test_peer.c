@@ -157,6 +157,19 @@ Test(peer, another_geometry_is_refused)
     refuse_each_other(&attr, 0, 0, "give both landing memories the same length");
 }
 
+Test(peer, another_number_of_nodes_is_said_although_the_window_is_too_short_for_it)
+{
+    sim_pair_init(&pair, 65536);
+    struct ntbm_node_attr attr = sim_pair_attr(&pair, 1, 2000);
+    attr.node_count = 3;
+    sim_pair_restart(&pair, 0, 1000);
+    sim_pair_start(&pair, 1, &attr, 0);
+    pair.side[1].link.bytes = 8192;
+    sim_pair_run(&pair, 500);
+    says(pair.side[1].event, "node 0 counts 2 nodes in the fabric, this daemon 3");
+    sim_pair_fini(&pair);
+}
+
 Test(peer, another_version_is_refused)
 {
     start_both();
