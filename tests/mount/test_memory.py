@@ -4,6 +4,7 @@ import errno
 import glob
 import mmap
 import os
+import re
 import time
 
 import numpy as np
@@ -287,6 +288,25 @@ def test_a_buffer_can_be_lengthened_while_the_only_worker_waits_for_its_pages(mo
         for call in summing:
             call.result()
         equal(float(storing.call(get_floats, 0, 1)[0]), number, "the sum")
+
+
+@needs(modes=("coherent",))
+def test_closing_a_descriptor_of_a_buffer_leaves_its_pages_alone(mount):
+    """Else an operation that another rank's process begins meanwhile could miss pages that are being written back."""
+    rank, actor = mount.job(1, size=8 * PAGE).rank(0), Actor()
+    actor.call(map_buffer, rank.file("buffer"))
+    # The kernel may clean them at any time, but not always just then.
+    assert any(actor.call(store_and_close, rank.file("buffer"), number) for number in range(1, 21)), "cleaned at every close"
+
+
+def store_and_close(path, value):
+    """For an actor: stores in its mapping, closes a descriptor, and returns how much of the mapping is dirty."""
+    fd = os.open(path, os.O_RDWR)
+    floats[:] = value
+    os.close(fd)
+    with open("/proc/self/smaps", encoding="utf-8") as file:
+        mapping = file.read().split(path, 1)[1]
+    return sum(int(size) for size in re.findall(r"(?:Shared|Private)_Dirty: +([0-9]+) kB", mapping)[:2])
 
 
 def store_in_every_other_page(value):
