@@ -120,8 +120,9 @@ struct outcome {
 static struct {
     uint64_t landing_bytes, next_id;
     bool gentle, fair, blame, overlap;
-    bool calm, sure; /* calm: no more faults; sure: nothing may fail any more */
-    int blamed;      /* --blame: the only error there may be now; 0: any */
+    bool calm, sure;    /* calm: no more faults; sure: nothing may fail any more */
+    int blamed;         /* --blame: the only error there may be now; 0: any */
+    uint64_t blamed_ns; /* since when */
     unsigned world[JOBS];
     struct client clients[JOBS][WORLD_MAX];
     struct outcome outcomes[JOBS][TAGS][HISTORY];
@@ -924,10 +925,10 @@ static void check_cell(const struct cell *cell)
 static void check_patience(const struct client *client)
 {
     uint64_t patience_ns = sim.blamed ? BLAME_NS : PATIENCE_NS,
-             stood_ns = sim.cells[client->home].stopped_until_ns;
+             stood_ns = sim.cells[client->home].stopped_until_ns, fault_ns = sim.blamed ? sim.blamed_ns : 0;
     for (unsigned t = 0; t < TAGS; t++)
         CHECK(client->lanes[t].state != WAITING || virt.now_ns < client->lanes[t].t_asked + patience_ns ||
-                  virt.now_ns < stood_ns + patience_ns,
+                  virt.now_ns < stood_ns + patience_ns || virt.now_ns < fault_ns + patience_ns,
               "job %u rank %u on node %u waits for ever in tag %u: operation %" PRIu64 ", state %d",
               client->job, client->number, client->home, t, client->lanes[t].ask->op->seq,
               (int)client->lanes[t].ask->op->state);
@@ -1045,6 +1046,7 @@ static void suffer(const char *what, int error)
     uint64_t before = sim.failures[error], good[JOBS];
     trace("now: %s", what);
     sim.blamed = error;
+    sim.blamed_ns = virt.now_ns;
     run_for(4 * S, true);
     CHECK(sim.failures[error] > before, "nobody suffers from %s", what);
     sim.blamed = 0;
