@@ -8,6 +8,7 @@ import numpy as np
 
 from harness import SOON, contains, equal, fails, needs, result_words, wait_until, within, write
 from test_fabric_failures import ON_TIME, check_sum, floats, go_on, spread
+from test_fabric_nodes import stats_of
 
 BREAKABLE = ("-o", "faults", *ON_TIME)
 PATIENT = ("-o", "faults", "-o", "heartbeat_ms=5000")
@@ -192,6 +193,32 @@ def test_a_job_goes_on_without_the_far_end_of_a_broken_link_though_a_third_node_
     ranks[1] = job.rank(1)
     ranks[1].open()
     go_on(job, ranks)
+
+
+@needs(nodes=3, options=("-o", "faults", "-o", "heartbeat_ms=10000"))
+def test_a_rank_taken_over_while_its_last_operation_still_runs_is_known_when_that_is_over(fabric):
+    """Node 0 waits for what node 2 has said long ago, when node 1 drops a rank of it and takes it over."""
+    fabric.wait_up(seconds=30)
+    job, ranks = spread(fabric, [0, 0, 1, 2])
+    job.wait_known()
+    last = ranks[3].begin()
+    wait_until(lambda: "ranks_waiting 1\n" in job.on[0].read("stats"), "node 0 knows that rank 3 waits")
+    set_faults(fabric, 2, 0, "stuck")
+    here, rest = [rank.begin() for rank in ranks[:2]], [ranks[2].begin(), last]
+    for call in rest:
+        call.result()
+    equal([call.done() for call in here], [False, False], "whether node 0 is through")
+    write(f"{job.on[1].path}/members", "drop=1\n")
+    moved = job.on[1].rank(1)
+    moved.open()
+    wait_until(lambda: stats_of(fabric, 0, 1)["messages_received"] == stats_of(fabric, 1, 0)["messages_sent"],
+               "node 0 has heard all of it")
+    set_faults(fabric, 2, 0, "none")
+    for call in here:
+        call.result()
+    wait_until(lambda: f"rank=1 node=1 pid={moved.pid} state=present" in job.on[0].read("members"),
+               "node 0 knows where rank 1 is")
+    check_sum([ranks[0], moved, *ranks[2:]])
 
 
 @needs(nodes=2, options=BREAKABLE)
