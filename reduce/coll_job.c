@@ -194,8 +194,13 @@ int coll_rank_join(struct coll_job *job, unsigned number, unsigned node, pid_t p
         job->epoch++;
     }
     free(rank->status);
-    *rank = (struct coll_rank){
-        .job = job, .number = number, .state = COLL_JOINED, .node = node, .pid = pid, .status = status};
+    *rank = (struct coll_rank){.job = job,
+                               .number = number,
+                               .state = COLL_JOINED,
+                               .node = node,
+                               .pid = pid,
+                               .dropped = rank->dropped,
+                               .status = status};
     rank->incarnation =
         ++job->joins + (uint32_t)(now / UT_NS_PER_US); /* of no join before a restart, either */
     job->joined++;
@@ -301,6 +306,7 @@ void coll_rank_drop(struct coll_rank *rank, uint64_t now)
     job->cut_until = 0;
     coll_rank_take_back(rank, &why, now);
     coll_rank_say(rank, "warn", "was dropped");
+    rank->dropped = rank->incarnation;
     if (rank->state == COLL_ABSENT)
         rank->state = COLL_DROPPED;
     else

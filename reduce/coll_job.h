@@ -104,6 +104,7 @@ struct coll_rank {
     unsigned asking;      /* requests not answered yet */
     uint64_t last_seq;    /* last operation completed, 0: none */
     uint32_t incarnation; /* of the join, so that a dropped rank's old news is told from a new join */
+    uint32_t dropped;     /* the incarnation that was dropped last, whoever has joined since; 0: none */
     int lost_rc; /* LOST: -ECONNRESET (its process), -EHOSTDOWN (its node) or -ENOLINK (the link to it) */
     struct coll_late late;
     uint64_t status_count;      /* lines ever written */

@@ -169,15 +169,25 @@ static void put_tags(struct telling *telling, const struct coll_job *job)
     }
 }
 
+/* Also where another one has joined in its place: who has not heard yet that it was dropped would take the
+ * two for rivals. */
+static bool was_dropped(const struct coll_rank *rank)
+{
+    return rank->state == COLL_DROPPED || rank->dropped;
+}
+
 static void put_dropped(struct telling *telling, const struct coll_job *job)
 {
-    coll_put(next_item(telling), job->dropped, 2);
-    for (unsigned r = 0; job->dropped && r < job->config.world; r++) {
-        if (job->ranks[r].state != COLL_DROPPED)
+    unsigned dropped = 0;
+    for (unsigned r = 0; job->ranks && r < job->config.world; r++)
+        dropped += was_dropped(&job->ranks[r]);
+    coll_put(next_item(telling), dropped, 2);
+    for (unsigned r = 0; dropped && r < job->config.world; r++) {
+        if (!was_dropped(&job->ranks[r]))
             continue;
         struct coll_out *out = next_item(telling);
         coll_put(out, r, 2);
-        coll_put(out, job->ranks[r].incarnation, 4);
+        coll_put(out, job->ranks[r].dropped, 4);
     }
 }
 

@@ -66,6 +66,8 @@ static void enter(struct coll_rank *rank, unsigned node, const struct coll_remot
     take_last_seq(rank, node, remote);
     rank->node = node;
     rank->incarnation = remote->incarnation;
+    if (rank->dropped == rank->incarnation)
+        rank->dropped = 0;
     rank->pid = remote->pid;
     rank->state = remote->state == COLL_PRESENT ? COLL_PRESENT : COLL_JOINED;
     if (was_in)
@@ -77,14 +79,16 @@ static void enter(struct coll_rank *rank, unsigned node, const struct coll_remot
 static void take_rank(struct coll_job *job, unsigned node, const struct coll_remote *remote, uint64_t now)
 {
     struct coll_rank *rank = &job->ranks[remote->number];
-    bool is_old = rank->state == COLL_DROPPED && rank->incarnation == remote->incarnation &&
+    bool is_old = rank->dropped && rank->dropped == remote->incarnation &&
                   coll_job_member_count(job); /* none: a lower node has dropped us all, and goes on */
+    if (is_old)
+        return; /* dropped, which its node will hear; somebody else may have joined in its place */
     if (is_taken_elsewhere(rank, node)) {
         set_conflict(job, rank, node);
         return;
     }
-    if (is_old || rank->asking > (rank->node == node ? ASKING_MAX : 0))
-        return; /* dropped, which its node will hear; or an operation from before still runs */
+    if (rank->asking > (rank->node == node ? ASKING_MAX : 0))
+        return; /* an operation from before still runs */
     if (remote->state != COLL_LOST) {
         enter(rank, node, remote);
         return;

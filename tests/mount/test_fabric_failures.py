@@ -505,6 +505,27 @@ def test_a_rank_that_another_node_has_dropped_and_taken_over_is_gone_here(fabric
     check_sum([ranks[0], moved, ranks[2]])
 
 
+@needs(nodes=3, options=ON_TIME, seconds=90)
+def test_a_node_that_stood_still_while_its_rank_was_dropped_and_taken_over_gives_way(fabric):
+    fabric.wait_up()
+    job, ranks = spread(fabric, [0, 1, 2])
+    run_all(ranks)
+    os.kill(fabric[1].pid, signal.SIGSTOP)
+    for node in (0, 2):
+        wait_until(lambda node=node: "state=lost" in job.on[node].read("members"), f"node {node} has lost rank 1")
+    write(f"{job.on[0].path}/members", "drop=1\n")
+    wait_until(lambda: "dropped" in job.on[2].read("members"), "node 2 has dropped it")
+    moved = job.on[2].rank(1)
+    moved.put(np.full(16, 2, np.float32).tobytes())
+    moved.open()
+    wait_until(lambda: f"rank=1 node=2 pid={moved.pid} state=present" in job.on[0].read("members"), "it has moved")
+    os.kill(fabric[1].pid, signal.SIGCONT)
+    wait_until(lambda: not os.path.exists(f"{job.on[1].path}/ranks/1"), "node 1 has no rank any more")
+    ranks[1].fails({errno.ESTALE, errno.ENODEV})
+    work_again([ranks[0], moved, ranks[2]])
+    check_sum([ranks[0], moved, ranks[2]])
+
+
 @needs(nodes=2)
 def test_damaged_data_never_look_like_success(fabric):
     """Somebody writes into the landing memory while a checked operation runs."""

@@ -421,3 +421,17 @@ Test(net, a_rank_that_is_the_last_to_come_to_a_failed_operation_hears_how_it_fai
     cr_assert_eq(told_error(), -ESTALE);
     end();
 }
+
+Test(net, a_rank_that_was_dropped_is_no_rival_of_who_has_joined_in_its_place)
+{
+    struct coll_rank *taken;
+    begin("j", 0);
+    meet("j", 1);
+    cr_assert_eq(coll_job_drop(job, "drop=1", 6, now(), NULL), 0);
+    cr_assert_eq(coll_rank_join(job, 1, 0, 2, now(), &taken), 0);
+    meet("j", 1); /* it has not heard of that yet */
+    cr_assert_eq(job->conflict.result, 0, "%s", job->conflict.err.text);
+    cr_assert_eq(taken->node, 0);
+    cr_assert_eq(taken->pid, 2);
+    end();
+}
