@@ -393,6 +393,8 @@ def spans_of(job):
                 ends.pop()
             assert not ends or event["ts"] + event["dur"] <= ends[-1], f"{event} crosses one that ends at {ends[-1]}"
             ends.append(event["ts"] + event["dur"])
+    for event in spans:  # viewers add the two in double precision
+        equal(float(event["ts"]) + float(event["dur"]), event["ts"] + event["dur"], f"the end of {event}")
     return spans
 
 
