@@ -68,6 +68,7 @@ struct fs {
     struct fs_wait *free_waits;                 /* kept for reuse */
     struct fs_run *free_runs;                   /* likewise, fs_exec.c */
     struct ut_list works;                       /* struct red_work.link: for the workers, fs_exec.c */
+    uint64_t hurry_ns;                          /* when works that give way shall cease to; 0: never */
     struct ut_list unread_runs;                 /* struct fs_run.link: wait for writes in the queue */
     struct fs_events events;
     struct fs_log log;

@@ -18,6 +18,9 @@
 #define SHORT_BYTES ((uint64_t)4 << 20)
 #define SHORT_BLOCK_BYTES (128u << 10) /* all ranks together, but not less than a page of each */
 
+/* So long it may give way, however busy the processors are: a few steps of a training loop. */
+#define GIVE_WAY_NS (UT_NS_PER_S / 10)
+
 /* One rank's range under operation. */
 struct fs_member {
     struct ut_list in_rank; /* in rank->runs */
@@ -38,6 +41,7 @@ struct fs_run {
     unsigned block_count;
     atomic_int rc;                    /* the first failure of any worker */
     atomic_bool moved;                /* data has begun to move */
+    bool gives_way;                   /* to ranks, who compute while it is carried out */
     bool dropping;                    /* between the two invalidations */
     struct ut_list link;              /* in fs->unread_runs, or nowhere */
     void (*next)(struct fs_run *run); /* on the loop thread, when the worker has done its part */
@@ -141,6 +145,16 @@ static uint64_t short_block_bytes(unsigned members)
     return bytes < 4096 ? 4096 : bytes;
 }
 
+/* All of our ranks have queued it, and compute. */
+static bool nobody_waits(const struct fs_run *run)
+{
+    for (unsigned i = 0; i < run->exec.member_count; i++) {
+        if (fs_trigger_waits(run->asks[i]))
+            return false;
+    }
+    return true;
+}
+
 static void set_up(struct fs_run *run, struct coll_operation *op)
 {
     unsigned members = list_local(op, run->asks);
@@ -166,6 +180,7 @@ static void set_up(struct fs_run *run, struct coll_operation *op)
     run->block_count = coll_exec_block_count(&run->exec, run->block_bytes);
     atomic_store_explicit(&run->rc, 0, memory_order_relaxed);
     run->dropping = false;
+    run->gives_way = run->fs->passthrough && nobody_waits(run);
     atomic_store_explicit(&run->moved, false, memory_order_relaxed);
 }
 
@@ -347,6 +362,7 @@ static void set_up_blocks(struct fs_run *run)
 static void start_blocks(struct fs_run *run)
 {
     set_up_blocks(run);
+    run->work.gives_way = run->gives_way;
     submit_later(run);
 }
 
@@ -487,8 +503,22 @@ void fs_exec_submit(struct fs *fs)
     while (!ut_list_empty(&fs->works)) {
         struct red_work *work = UT_CONTAINER(fs->works.next, struct red_work, link);
         ut_list_remove(&work->link);
+        if (work->gives_way && !fs->hurry_ns) {
+            fs->hurry_ns = ut_clock_ns() + GIVE_WAY_NS;
+            fs_loop_wake_at(&fs->loop, fs->hurry_ns);
+        }
         red_pool_submit(fs->workers, work);
     }
+}
+
+void fs_exec_tick(struct fs *fs, uint64_t now)
+{
+    if (fs->hurry_ns && now >= fs->hurry_ns) {
+        red_pool_hurry(fs->workers);
+        fs->hurry_ns = 0;
+    }
+    if (fs->hurry_ns)
+        fs_loop_wake_at(&fs->loop, fs->hurry_ns);
 }
 
 bool fs_exec_is_dropping(const struct fs_rank *rank, uint64_t at, uint64_t *stop)

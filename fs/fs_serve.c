@@ -153,6 +153,7 @@ static void on_tick(void *ctx, uint64_t now)
 {
     struct fs *fs = ctx;
     fs_jobs_tick(fs, now);
+    fs_exec_tick(fs, now);
     fs_watch_tick(fs->watch, now);
     fs_events_tick(fs, now);
 }

@@ -269,6 +269,15 @@ void fs_trigger_answer(void *ctx, struct coll_ask *ask, const struct coll_why *w
     wait_free(wait);
 }
 
+bool fs_trigger_waits(const struct coll_ask *ask)
+{
+    const struct fs_wait *wait = ask->waiter;
+    if (!wait || wait->req)
+        return wait != NULL;
+    const struct fs_handle *handle = wait->handle; /* it was queued: who waits reads or polls */
+    return handle && (handle->poll || !ut_list_empty(&handle->readers));
+}
+
 /* ---- interruption ---- */
 
 /* Called by libfuse in the middle of a request of its own, so the answer is left for later. */
@@ -379,6 +388,7 @@ static int ask(struct fs_wait *wait, const struct coll_cmd *cmd, pid_t pid, bool
     wait->ask = out;
     if (queue)
         return 0;
+    red_pool_hurry(rank->fs->workers);
     wait->parked = true;
     wait->trigger->parked++;
     fuse_req_interrupt_func(wait->req, on_interrupt, wait);
@@ -436,6 +446,7 @@ static void trigger_read(fuse_req_t req, struct fs_node *node, size_t size, off_
         fuse_reply_buf(req, NULL, 0);
         return;
     }
+    red_pool_hurry(handle->trigger->rank->fs->workers);
     struct fs_wait *reader = fi->flags & O_NONBLOCK ? NULL : wait_create(handle, req, size);
     if (!reader) {
         fuse_reply_err(req, fi->flags & O_NONBLOCK ? EAGAIN : ENOMEM);
@@ -456,6 +467,8 @@ static void trigger_poll(fuse_req_t req, struct fs_node *node, struct fuse_file_
         if (handle->poll)
             fuse_pollhandle_destroy(handle->poll);
         handle->poll = ph;
+        if (ut_list_empty(&handle->lines))
+            red_pool_hurry(rank->fs->workers);
     }
     if (!ut_list_empty(&handle->lines))
         events |= POLLIN;

@@ -6,6 +6,11 @@
  * worker for each CPU, each has one of its own: the kernel would put a woken worker beside the thread that
  * wakes it when no CPU is idle in that very moment, and both would take turns while a rank that has just
  * asked leaves another CPU idle. (Measured on two CPUs, 1 MiB a rank: every time.)
+ *
+ * A worker gives way for the length of a block: SCHED_IDLE makes the kernel put whoever wakes in its place at
+ * once, and wake others on its CPU as on an idle one. It is as all others again before it touches the lock,
+ * which it would hold for long if it were put aside there. A hurry gives its place back to a worker that was
+ * put aside in its block.
  */
 #include "reduce/red_pool.h"
 
@@ -29,9 +34,21 @@
 
 #define SLICE_NS 100000u /* the shortest that the kernel takes */
 
+/* The argument of sched_setattr(2); glibc before 2.41 has no name for it. */
+struct sched_attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
 struct worker {
     struct red_pool *pool;
     pthread_t thread;
+    pid_t tid;
+    struct sched_attributes as_all; /* what it is when it does not give way */
+    atomic_bool aside;              /* it gives way, or is about to */
     sem_t call;
     struct ut_list link; /* in pool->idle until somebody takes it out to call it */
     int cpu;             /* the only one it runs on; -1: whichever of pool->cpus */
@@ -44,7 +61,10 @@ struct red_pool {
     bool stopping;
     struct bitmask *cpus; /* where workers may run */
     bool pinned;          /* that is less than where the process may */
+    bool may_give_way;    /* workers can come back from it */
+    atomic_uint hurries;  /* so many there have been */
     unsigned thread_count;
+    unsigned capacity; /* of worker[] */
     struct worker worker[];
 };
 
@@ -67,9 +87,8 @@ static bool is_last(struct red_work *work)
     return atomic_fetch_sub_explicit(&work->left, 1, memory_order_acq_rel) == 1;
 }
 
-static void run_block(struct red_work *work, unsigned idx)
+static void end_block(struct red_work *work)
 {
-    work->block(work, idx);
     if (is_last(work)) {
         work->finish(work);
     }
@@ -101,28 +120,28 @@ static bool take_block(struct worker *worker, struct red_work **work, unsigned *
     return found;
 }
 
-/* A rank that wakes beside a worker runs at once instead of after the kernel's usual slice, milliseconds in
+static bool set_attributes(pid_t tid, struct sched_attributes attr)
+{
+    return syscall(SYS_sched_setattr, tid, &attr, 0) == 0;
+}
+
+/* A rank that wakes beside a worker runs soon instead of after the kernel's usual slice, milliseconds in
  * which a training loop would stand still after each bucket that it queues. (EEVDF's time of a request, Linux
  * 6.12; kernels before do not look at it.) */
-static void ask_for_short_slices(void)
+static void ask_for_short_slices(struct worker *worker)
 {
-    struct attributes {
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime_ns, deadline_ns, period_ns;
-    } attr = {.size = sizeof attr}; /* sched_setattr(2); glibc before 2.41 has no name for it */
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.policy == SCHED_OTHER) {
-        attr.runtime_ns = SLICE_NS;
-        syscall(SYS_sched_setattr, 0, &attr, 0);
+    struct sched_attributes *attr = &worker->as_all;
+    if (syscall(SYS_sched_getattr, 0, attr, sizeof *attr, 0) == 0 && attr->policy == SCHED_OTHER) {
+        attr->runtime_ns = SLICE_NS;
+        set_attributes(0, *attr);
     }
 }
 
 /* Where it may run. When that fails we are slower, not wrong. */
-static void settle(const struct worker *worker)
+static void settle(struct worker *worker)
 {
-    ask_for_short_slices();
+    worker->tid = gettid();
+    ask_for_short_slices(worker);
     if (worker->cpu >= 0) {
         struct bitmask *cpu = numa_allocate_cpumask();
         if (cpu) {
@@ -134,6 +153,36 @@ static void settle(const struct worker *worker)
     }
 }
 
+static bool is_hurried(const struct worker *worker, const struct red_work *work)
+{
+    return atomic_load(&worker->pool->hurries) != work->hurries;
+}
+
+/* Who hurries counts, then looks for whom it finds aside; we are aside, then look at the count. So one of the
+ * two notices the other. */
+static void step_aside(struct worker *worker, const struct red_work *work)
+{
+    struct sched_attributes idle = worker->as_all;
+    if (!work->gives_way || !worker->pool->may_give_way || is_hurried(worker, work)) {
+        return;
+    }
+    idle.policy = SCHED_IDLE;
+    atomic_store(&worker->aside, true);
+    if (set_attributes(0, idle) && !is_hurried(worker, work)) {
+        sched_yield(); /* to who was here before us */
+    } else {
+        set_attributes(0, worker->as_all);
+    }
+}
+
+static void step_back(struct worker *worker)
+{
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed)) {
+        set_attributes(0, worker->as_all);
+        atomic_store(&worker->aside, false);
+    }
+}
+
 static void *worker_main(void *arg)
 {
     struct worker *worker = arg;
@@ -141,12 +190,26 @@ static void *worker_main(void *arg)
     unsigned idx;
     settle(worker);
     while (take_block(worker, &work, &idx)) {
-        run_block(work, idx);
+        step_aside(worker, work);
+        work->block(work, idx);
+        step_back(worker);
+        end_block(work);
     }
     return NULL;
 }
 
 /* ---- Submitting ---- */
+
+void red_pool_hurry(struct red_pool *pool)
+{
+    atomic_fetch_add(&pool->hurries, 1);
+    for (unsigned i = 0; i < pool->capacity; i++) {
+        const struct worker *worker = &pool->worker[i];
+        if (atomic_load(&worker->aside)) {
+            set_attributes(worker->tid, worker->as_all);
+        }
+    }
+}
 
 /* Takes up to `wanted` idle workers out for calling, but not one that has to run on CPU `except`. Lock held.
  */
@@ -184,9 +247,13 @@ static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left,
 {
     struct ut_list called;
     assert(work->block_count > 0);
+    if (!work->gives_way) {
+        red_pool_hurry(pool); /* what is before it in the queue */
+    }
     work->next_idx = 0;
     atomic_init(&work->left, left);
     pthread_mutex_lock(&pool->lock);
+    work->hurries = atomic_load(&pool->hurries);
     ut_list_append(&pool->queue, &work->link);
     choose(pool, for_workers, except, &called);
     pthread_mutex_unlock(&pool->lock);
@@ -232,7 +299,8 @@ bool red_pool_share(struct red_pool *pool, struct red_work *work)
         if (!found) {
             return others_end(work) || is_last(work);
         }
-        run_block(work, idx);
+        work->block(work, idx);
+        end_block(work);
     }
 }
 
@@ -295,6 +363,30 @@ static int start_worker(struct red_pool *pool, int cpu)
     return 0;
 }
 
+/* On a thread of its own, which ends. */
+static void *try_giving_way(void *arg)
+{
+    bool *can = arg;
+    struct sched_attributes attr = {0}, idle;
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.policy == SCHED_OTHER) {
+        idle = attr;
+        idle.policy = SCHED_IDLE;
+        *can = set_attributes(0, idle) && set_attributes(0, attr);
+    }
+    return NULL;
+}
+
+/* Without the right to come back (CAP_SYS_NICE, RLIMIT_NICE) a worker would stay aside for ever. */
+static bool can_come_back(void)
+{
+    bool can = false;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, try_giving_way, &can) == 0) {
+        pthread_join(thread, NULL);
+    }
+    return can;
+}
+
 /* Threads inherit the mask: signals sent to the process are for others. */
 static int start_workers(struct red_pool *pool, unsigned threads)
 {
@@ -306,6 +398,7 @@ static int start_workers(struct red_pool *pool, unsigned threads)
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
     pthread_sigmask(SIG_SETMASK, &blocked, &was);
+    pool->may_give_way = can_come_back();
     int err = 0, cpu = -1;
     while (err == 0 && pool->thread_count < threads) {
         cpu = one_each ? next_cpu(pool->cpus, cpu) : -1;
@@ -334,6 +427,7 @@ int red_pool_create(unsigned threads, int numa_node, struct red_pool **out)
     ut_list_init(&pool->queue);
     ut_list_init(&pool->idle);
     pool->cpus = cpus;
+    pool->capacity = threads;
     pool->pinned = numa_node >= 0;
     const int err = cores > 0 ? start_workers(pool, threads) : -EINVAL;
     if (err) {
@@ -363,6 +457,7 @@ static struct timespec after(uint64_t ns)
 static bool end_pool(struct red_pool *pool, const struct timespec *deadline)
 {
     struct ut_list called;
+    red_pool_hurry(pool);
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
     choose(pool, pool->thread_count, -1, &called);

@@ -7,6 +7,11 @@
  * signal is blocked except those a thread raises by itself (SIGBUS, SIGSEGV, SIGFPE, SIGILL). The pool never
  * has more threads than there are cores for it; when it has as many, each keeps to a core of its own. Idle
  * workers sleep.
+ *
+ * A work may give way: in its blocks a worker runs only where, and as long as, nobody else in its scheduling
+ * group wants to (SCHED_IDLE). For results that nobody waits for yet; on a busy machine it takes any time, so
+ * whoever submits it hurries it in the end. Where the process may not come back from that (no CAP_SYS_NICE),
+ * it is like any other work.
  */
 #ifndef RED_POOL_H
 #define RED_POOL_H
@@ -21,9 +26,11 @@ struct red_work {
     void (*block)(struct red_work *work, unsigned idx); /* idx < block_count; concurrently on many workers */
     void (*finish)(struct red_work *work);              /* once, after the last block; may free the work */
     unsigned block_count;                               /* at least 1 */
+    bool gives_way;                                     /* until somebody hurries */
     /* private to the pool from submit to finish */
     struct ut_list link;
     unsigned next_idx; /* guarded by the pool's lock */
+    unsigned hurries;  /* there had been so many when it was submitted */
     atomic_uint left;  /* blocks not yet done, and the part of who shares it */
 };
 
@@ -45,6 +52,10 @@ void red_pool_submit(struct red_pool *pool, struct red_work *work);
  * when all blocks are done, which it waits for some ten microseconds: then finish() is not called, and the
  * work is the caller's again. False: finish() runs on the worker that ends the last block. */
 bool red_pool_share(struct red_pool *pool, struct red_work *work);
+
+/* Somebody waits: no work that has been submitted gives way any more. A work that does not give way hurries
+ * those before it by itself. Any thread. */
+void red_pool_hurry(struct red_pool *pool);
 
 /* Carries out all that is queued, then ends the workers and frees the pool. Not on a worker. */
 void red_pool_destroy(struct red_pool *pool);

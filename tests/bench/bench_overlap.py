@@ -9,8 +9,12 @@ is (computing + reducing - both together) / the smaller of the two; medians over
 
 device   computing is waiting for an accelerator: processors are free
 one      rank 0 computes on one processor, rank 1 waits for its accelerator: one of two processors is free
-cpu      both ranks compute on a processor each: on two cores nothing is free, and what is hidden is what computing
-         leaves of the memory's bandwidth and of waiting
+long     the same, and computing takes 2.5 times as long as reducing, else 1.2 times
+cpu      both ranks compute on a processor each: on two cores nothing is free
+
+Beside it stands what can be hidden at most: the last bucket is reduced after all computing, and a reduction keeps all
+processors busy for as long as it takes alone, wherever that time is found. (Reducing waits for memory, too, so a little
+more may be seen where processors are what is short.)
 """
 import argparse
 import os
@@ -27,6 +31,9 @@ sys.dont_write_bytecode = True
 from harness import Environment, Mount  # noqa: E402
 
 BUCKET = 25 << 20
+# name, which ranks compute on a processor, time of computing over that of reducing
+CASES = (("device", (False, False), 1.2), ("one", (True, False), 1.2), ("long", (True, False), 2.5),
+         ("cpu", (True, True), 1.2))
 
 
 def computing(seconds, on_cpu):
@@ -64,6 +71,12 @@ def step(ranks, buckets, seconds, on_cpu, reduces):
     return max(call.result(300) for call in calls)
 
 
+def most_hidden(processors, computers, buckets, reducing, alone):
+    """Of the smaller time, if processors are all that is short, and never idle."""
+    both = max(alone + reducing / buckets, (computers * alone + processors * reducing) / processors)
+    return max(0, reducing + alone - both) / min(reducing, alone)
+
+
 def store(directory):
     """Gradients, on pages that are there; the mapping ends with the call."""
     buffer = np.memmap(f"{directory}/buffer", np.float32, "r+")
@@ -74,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(HERE, "../../build"))
     parser.add_argument("--mode", choices=("passthrough", "coherent"), default="passthrough")
-    parser.add_argument("--buckets", type=int, default=8)
+    parser.add_argument("--buckets", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     with Environment(os.path.abspath(args.build), args.mode) as env:
@@ -82,17 +95,19 @@ def main():
         ranks = mount.job(2, size=args.buckets * BUCKET).ranks()
         for rank in ranks:
             rank.actor.begin(store, rank.path).result(120)
-        for name, on_cpu in (("device", (False, False)), ("one", (True, False)), ("cpu", (True, True))):
+        for name, on_cpu, ratio in CASES:
             figures = []
             for _ in range(args.rounds):
                 reducing = step(ranks, args.buckets, 0, on_cpu, True)
-                each = 1.2 * reducing / args.buckets
+                each = ratio * reducing / args.buckets
                 alone = step(ranks, args.buckets, each, on_cpu, False)
                 both = step(ranks, args.buckets, each, on_cpu, True)
                 figures.append((reducing, alone, both, (reducing + alone - both) / min(reducing, alone)))
             reducing, alone, both, hidden = (statistics.median(column) for column in zip(*figures))
+            most = most_hidden(len(os.sched_getaffinity(0)), sum(on_cpu), args.buckets, reducing, alone)
             print(f"{name:7} reducing {reducing * 1e3:6.1f} ms, computing {alone * 1e3:6.1f} ms, both {both * 1e3:6.1f} ms: "
-                  f"{hidden:4.0%} hidden   aim 80% {'holds' if hidden >= 0.8 else 'OVER'}", flush=True)
+                  f"{hidden:4.0%} hidden, at most {most:4.0%}"
+                  f"{'' if most < 0.8 else '   aim 80% holds' if hidden >= 0.8 else '   aim 80% OVER'}", flush=True)
         mount.finish()
 
 

@@ -447,3 +447,122 @@ Test(pool, idle_workers_take_no_processor_time)
     red_pool_destroy(pool);
     free(counted);
 }
+
+/* ---- Giving way ---- */
+
+/* A work whose block says under which policy it runs, and waits in it. */
+struct watched {
+    struct red_work work;
+    sem_t started, let_go, finished;
+    pid_t worker;
+    int in_finish; /* policy */
+};
+
+static void start_and_hold(struct red_work *work, unsigned idx)
+{
+    struct watched *watched = UT_CONTAINER(work, struct watched, work);
+    (void)idx;
+    watched->worker = gettid();
+    sem_post(&watched->started);
+    sem_wait(&watched->let_go);
+}
+
+static void do_nothing(struct red_work *work, unsigned idx)
+{
+    (void)work, (void)idx;
+}
+
+static void note_policy(struct red_work *work)
+{
+    struct watched *watched = UT_CONTAINER(work, struct watched, work);
+    watched->in_finish = sched_getscheduler(0);
+    sem_post(&watched->finished);
+}
+
+/* Submits it to a worker of its own, and returns when that is in the block. */
+static struct red_pool *begin_giving_way(struct watched *watched)
+{
+    struct red_pool *pool = pool_of(1);
+    *watched = (struct watched){
+        .work = {.block = start_and_hold, .finish = note_policy, .block_count = 1, .gives_way = true}};
+    sem_init(&watched->started, 0, 0);
+    sem_init(&watched->let_go, 0, 0);
+    sem_init(&watched->finished, 0, 0);
+    red_pool_submit(pool, &watched->work);
+    sem_wait(&watched->started);
+    return pool;
+}
+
+static void end_giving_way(struct red_pool *pool, struct watched *watched)
+{
+    sem_post(&watched->let_go);
+    sem_wait(&watched->finished);
+    cr_assert_eq(watched->in_finish, sched_getscheduler(0));
+    red_pool_destroy(pool);
+}
+
+/* The policy of a worker that gives way, found out by a thread of its own: another one than ours where that
+ * can be left again. */
+static void *find_policy(void *arg)
+{
+    int *policy = arg;
+    const struct sched_param none = {0};
+    *policy = sched_getscheduler(0);
+    if (*policy == SCHED_OTHER && sched_setscheduler(0, SCHED_IDLE, &none) == 0 &&
+        sched_setscheduler(0, SCHED_OTHER, &none) == 0) {
+        *policy = SCHED_IDLE;
+    }
+    return NULL;
+}
+
+static int policy_of_giving_way(void)
+{
+    pthread_t thread;
+    int policy = -1;
+    cr_assert_eq(pthread_create(&thread, NULL, find_policy, &policy), 0);
+    pthread_join(thread, NULL);
+    return policy;
+}
+
+Test(pool, who_gives_way_does_so_in_its_blocks_only, .timeout = 20)
+{
+    struct watched watched;
+    const int policy = policy_of_giving_way();
+    struct red_pool *pool = begin_giving_way(&watched);
+    cr_assert_eq(sched_getscheduler(watched.worker), policy);
+    end_giving_way(pool, &watched);
+}
+
+Test(pool, a_hurry_reaches_who_is_in_a_block, .timeout = 20)
+{
+    struct watched watched;
+    struct red_pool *pool = begin_giving_way(&watched);
+    red_pool_hurry(pool);
+    cr_assert_eq(sched_getscheduler(watched.worker), sched_getscheduler(0));
+    end_giving_way(pool, &watched);
+}
+
+Test(pool, a_work_that_does_not_give_way_hurries_those_before_it, .timeout = 20)
+{
+    struct watched watched;
+    struct red_pool *pool = begin_giving_way(&watched);
+    struct red_work next = {.block = do_nothing, .finish = finish_nothing, .block_count = 1};
+    red_pool_submit(pool, &next);
+    cr_assert_eq(sched_getscheduler(watched.worker), sched_getscheduler(0));
+    end_giving_way(pool, &watched);
+}
+
+Test(pool, what_gives_way_is_complete_while_others_hurry, .timeout = 20)
+{
+    struct red_pool *pool = pool_of(0);
+    for (unsigned i = 0; i < 200; i++) {
+        struct counted *counted = counted_create(100);
+        counted->work.gives_way = true;
+        red_pool_submit(pool, &counted->work);
+        red_pool_hurry(pool);
+        sem_wait(&counted->finished);
+        expect_blocks(counted);
+        free(counted);
+    }
+    red_pool_destroy(pool);
+}
