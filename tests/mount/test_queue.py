@@ -216,7 +216,7 @@ def test_close_drops_lines_and_frees_their_places(mount):
     one.close()
     one = Queue(ranks[0])
     equal(one.line(), {}, "lines of a new open")
-    two.line(), two.line()
+    two.wait_line(), two.wait_line()  # both operations are over now, for both
     for queue in (one, two):
         queue.add("count=1")
         queue.add("count=1")
