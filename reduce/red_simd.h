@@ -5,6 +5,7 @@
  *     RED_VEC_BYTES                    the width of a vector register
  *     RED_WIDEN, RED_NARROW            the instructions between 16 and 32 bits a lane, and
  *     RED_F16_WIDEN, RED_F16_ROUND     those for f16, where there are any
+ *     RED_BF16_ROUND                   f32 to bf16 in the same lanes, where masks make it shorter
  * and include this file. The vectors are the compiler's own (vector_size), so lane arithmetic is plain C.
  *
  * From bottom to top: an element type is how to load, store and divide a vector of it; an operation is a
@@ -111,13 +112,21 @@ INLINE vec bf16_load(const void *from)
     return (vec)RED_WIDEN(half) << 16;
 }
 
-/* To nearest even, by integers: the processors' own bf16 conversion flushes denormals. */
+/* RED_BF16_ROUND: to nearest even, in the upper half of each lane; the lower one is undefined. By integers:
+ * the processors' own bf16 conversion flushes denormals. */
+
+#ifndef RED_BF16_ROUND
+INLINE vec bf16_round(vec v)
+{
+    const vec rounded = v + 0x7fff + (v >> 16 & 1);
+    return vec_select((vec)((f32_lanes)v != (f32_lanes)v), v | 0x400000, rounded);
+}
+#define RED_BF16_ROUND bf16_round
+#endif
+
 INLINE void bf16_store(void *to, vec v)
 {
-    const vec rounded = (v + 0x7fff + (v >> 16 & 1)) >> 16;
-    const vec nan = v >> 16 | 0x40;
-    const vec half = vec_select((vec)((i32_lanes)(v & 0x7fffffff) > 0x7f800000), nan, rounded);
-    const half_lanes narrow = (half_lanes)RED_NARROW(half);
+    const half_lanes narrow = (half_lanes)RED_NARROW(RED_BF16_ROUND(v) >> 16);
     memcpy(to, &narrow, sizeof narrow);
 }
 
@@ -202,22 +211,46 @@ FLOAT_MIN_MAX(f64)
 
 /* ---- The sweep: four vectors at a time, so that the loops over sources and destinations cost little ---- */
 
+struct quad {
+    vec a, b, c, d;
+};
+
 struct elements {
     size_t bytes, acc_bytes; /* of one element, in memory and in the accumulator */
     vec (*load)(const void *from);
     void (*store)(void *to, vec v);
     vec (*divide)(vec v, unsigned divisor);
+    /* The same by whole quads, whose lanes are in another order than memory: for where no partial sums are
+     * kept. NULL when that would not be faster. */
+    struct quad (*load_mixed)(const void *from);
+    void (*store_mixed)(void *to, struct quad q);
 };
 
 /* What a partial sum is kept as. */
 INLINE struct elements accumulators(const struct elements *el)
 {
-    return (struct elements){el->acc_bytes, el->acc_bytes, vec_load, vec_store, el->divide};
+    return (struct elements){el->acc_bytes, el->acc_bytes, vec_load, vec_store, el->divide, NULL, NULL};
 }
 
-struct quad {
-    vec a, b, c, d;
-};
+/* Without its mixed order. */
+INLINE struct elements in_order(const struct elements *el)
+{
+    return (struct elements){el->bytes, el->acc_bytes, el->load, el->store, el->divide, NULL, NULL};
+}
+
+/* Two bf16 share a 32-bit lane: the even ones become one vector, the odd ones another, with a shift or a mask
+ * and no moves between lanes. */
+INLINE struct quad bf16_load_mixed(const void *from)
+{
+    const vec p = vec_load(from), q = vec_load((const char *)from + sizeof p);
+    return (struct quad){p << 16, p & 0xffff0000, q << 16, q & 0xffff0000};
+}
+
+INLINE void bf16_store_mixed(void *to, struct quad q)
+{
+    vec_store(to, RED_BF16_ROUND(q.a) >> 16 | (RED_BF16_ROUND(q.b) & 0xffff0000));
+    vec_store((char *)to + sizeof q.a, RED_BF16_ROUND(q.c) >> 16 | (RED_BF16_ROUND(q.d) & 0xffff0000));
+}
 
 INLINE size_t quad_elements(const struct elements *el)
 {
@@ -235,6 +268,9 @@ INLINE struct quad quad_load(const struct elements *el, const void *array, size_
         memcpy(padded, from, n * el->bytes);
         from = padded;
     }
+    if (el->load_mixed) {
+        return el->load_mixed(from);
+    }
     return (struct quad){el->load(from), el->load(from + step), el->load(from + 2 * step),
                          el->load(from + 3 * step)};
 }
@@ -245,10 +281,14 @@ INLINE void quad_store(const struct elements *el, void *array, size_t at, size_t
     char *const place = (char *)array + at * el->bytes;
     char padded[sizeof(struct quad)];
     char *const to = n < quad_elements(el) ? padded : place;
-    el->store(to, q.a);
-    el->store(to + step, q.b);
-    el->store(to + 2 * step, q.c);
-    el->store(to + 3 * step, q.d);
+    if (el->store_mixed) {
+        el->store_mixed(to, q);
+    } else {
+        el->store(to, q.a);
+        el->store(to + step, q.b);
+        el->store(to + 2 * step, q.c);
+        el->store(to + 3 * step, q.d);
+    }
     if (to == padded) {
         memcpy(place, padded, n * el->bytes);
     }
@@ -297,7 +337,8 @@ INLINE void sweep_pair(const struct red_step *step, const struct elements *el, v
 }
 
 /* Only sums are ever divided; the other kernels do without the code. */
-INLINE void sweep(const struct red_step *step, const struct elements *el, vec (*op)(vec, vec), bool divides)
+INLINE void sweep_as(const struct red_step *step, const struct elements *el, vec (*op)(vec, vec),
+                     bool divides)
 {
     const size_t full = quad_elements(el);
     const size_t whole = step->count - step->count % full;
@@ -316,18 +357,29 @@ INLINE void sweep(const struct red_step *step, const struct elements *el, vec (*
     }
 }
 
+INLINE void sweep(const struct red_step *step, const struct elements *el, vec (*op)(vec, vec), bool divides)
+{
+    const struct elements ordered = in_order(el);
+    if (el->load_mixed && !step->acc_in && !step->acc_out) {
+        sweep_as(step, el, op, divides);
+    } else {
+        sweep_as(step, &ordered, op, divides);
+    }
+}
+
 /* ---- The table ---- */
 
-static const struct elements f32 = {4, 4, vec_load, vec_store, f32_divide};
-static const struct elements f64 = {8, 8, vec_load, vec_store, f64_divide};
-static const struct elements f16 = {2, 4, f16_load, f16_store, f32_divide};
-static const struct elements bf16 = {2, 4, bf16_load, bf16_store, f32_divide};
-static const struct elements i8 = {1, 1, vec_load, vec_store, i8_divide};
-static const struct elements u8 = {1, 1, vec_load, vec_store, u8_divide};
-static const struct elements i32 = {4, 4, vec_load, vec_store, i32_divide};
-static const struct elements u32 = {4, 4, vec_load, vec_store, u32_divide};
-static const struct elements i64 = {8, 8, vec_load, vec_store, i64_divide};
-static const struct elements u64 = {8, 8, vec_load, vec_store, u64_divide};
+static const struct elements f32 = {4, 4, vec_load, vec_store, f32_divide, NULL, NULL};
+static const struct elements f64 = {8, 8, vec_load, vec_store, f64_divide, NULL, NULL};
+static const struct elements f16 = {2, 4, f16_load, f16_store, f32_divide, NULL, NULL};
+static const struct elements bf16 = {
+    2, 4, bf16_load, bf16_store, f32_divide, bf16_load_mixed, bf16_store_mixed};
+static const struct elements i8 = {1, 1, vec_load, vec_store, i8_divide, NULL, NULL};
+static const struct elements u8 = {1, 1, vec_load, vec_store, u8_divide, NULL, NULL};
+static const struct elements i32 = {4, 4, vec_load, vec_store, i32_divide, NULL, NULL};
+static const struct elements u32 = {4, 4, vec_load, vec_store, u32_divide, NULL, NULL};
+static const struct elements i64 = {8, 8, vec_load, vec_store, i64_divide, NULL, NULL};
+static const struct elements u64 = {8, 8, vec_load, vec_store, u64_divide, NULL, NULL};
 
 #define KERNEL(type, name, op, divides)                            \
     static void sweep_##type##_##name(const struct red_step *step) \
