@@ -172,17 +172,19 @@ static struct pages look(const struct fs_rank *rank)
 }
 
 /* What the buffers of the job's ranks need, and how many pages they have; whether clients have set lengths
- * themselves. */
-static bool count_ranks(struct fs_pool *pool, uint64_t *allocated_bytes)
+ * themselves, and whether workers allocate pages now. */
+static bool count_ranks(struct fs_pool *pool, uint64_t *allocated_bytes, bool *allocating)
 {
     bool longer = false;
     uint64_t allocated = 0;
+    *allocating = false;
     UT_LIST_EACH(&pool->job->ranks, struct fs_rank, link, rank)
     {
         struct pages pages = look(rank);
         allocated += pages.allocated_bytes;
         pool->need_bytes += pages.has_bytes;
         pool->takes |= rank->writers != 0;
+        *allocating |= rank->tasks != 0;
         longer |= pages.length_bytes > pages.has_bytes;
     }
     *allocated_bytes = allocated;
@@ -204,13 +206,14 @@ static void adopt_lengths(struct fs_pool *pool)
     }
 }
 
-/* Workers allocate and free pages meanwhile: what is held beside the ranks' buffers is told from what two
- * looks agree on only. */
+/* Pages are allocated and freed meanwhile: what is held beside the ranks' buffers is told from what two looks
+ * agree on only, and as it was while a worker allocates: one that is put aside in the middle of a page, which
+ * the tmpfs has counted and the file has not, lets all looks agree. */
 static void count_job(struct fs_pool *pool)
 {
     uint64_t held = ntbm_pool_held_bytes(pool->pool), allocated;
-    bool longer = count_ranks(pool, &allocated);
-    if (ntbm_pool_held_bytes(pool->pool) == held)
+    bool allocating, longer = count_ranks(pool, &allocated, &allocating);
+    if (!allocating && ntbm_pool_held_bytes(pool->pool) == held)
         pool->orphan_bytes = less(held, allocated);
     pool->need_bytes += pool->orphan_bytes;
     if (longer)

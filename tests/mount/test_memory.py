@@ -520,7 +520,8 @@ def test_whatever_clients_do_memory_stays_within_the_limits(mount):
         actor.kill()
     mount.wait_idle()
     buffers = glob.glob(mount.file("jobs/*/ranks/*/buffer"))
-    for buffer in buffers:
+    for buffer in buffers:  # from nothing: what was allocated behind a gap leaves the first page out
+        os.truncate(buffer, 0)
         os.truncate(buffer, PAGE)
     wait_until(lambda: used(mount) == len(buffers) * PAGE, f"a page of each of the {len(buffers)} buffers is in use")
     for buffer in buffers:
