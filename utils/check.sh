@@ -145,13 +145,7 @@ build() { # DIRECTORY OPTION...
     meson setup "$directory" "$@" && ninja -C "$directory" && touch "$directory/built"
 }
 
-# A build as one step; is_built tells those who use it.
-prepare() { # NAME DIRECTORY OPTION...
-    local name=$1
-    shift
-    step "$name" build "$@"
-}
-
+# Whether that build succeeded, for those who use it.
 is_built() { [ -e "$work/$1/built" ]; } # DIRECTORY
 
 # Where it was built is nobody's business but the debugger's.
@@ -284,7 +278,7 @@ step 'static analysis of the scripts' check_scripts
 step 'shared memory of our own' own_shared_memory
 step 'mounts for users' open_fuse_to_users
 
-prepare 'a release build' release --buildtype=release
+step 'a release build' build release --buildtype=release
 if is_built release; then
     step 'no path of this machine in the program' check_paths release
     step 'installation' check_install release
@@ -300,11 +294,11 @@ if is_built release; then
     begin run_packages
 fi
 
-prepare 'a debug build' debug --buildtype=debug -Dtests=false
+step 'a debug build' build debug --buildtype=debug -Dtests=false
 pkg-config --atleast-version=3.17 fuse3 ||
-    prepare "a build with the system's libfuse" system -Dfuse=system -Dtests=false
-prepare 'a build with ASan and UBSan' asan -Db_sanitize=address,undefined
-prepare 'a build with TSan' tsan -Db_sanitize=thread
+    step "a build with the system's libfuse" build system -Dfuse=system -Dtests=false
+step 'a build with ASan and UBSan' build asan -Db_sanitize=address,undefined
+step 'a build with TSan' build tsan -Db_sanitize=thread
 if command -v clang >/dev/null; then
     step 'a build with libFuzzer' build_fuzzers
 else

@@ -469,6 +469,14 @@ def test_drop_lost_goes_on_without_a_dead_node_and_takes_it_back(fabric):
     go_on(job, ranks)
 
 
+def move_to(job):
+    """Rank 1, which was dropped, goes on from the node that `job` is of."""
+    rank = job.rank(1)
+    rank.put(np.full(16, 2, np.float32).tobytes())
+    rank.open()
+    return rank
+
+
 @needs(nodes=3, options=ON_TIME)
 def test_a_rank_of_a_dead_node_may_go_on_from_another_once_it_was_dropped(fabric):
     fabric.wait_up()
@@ -480,9 +488,7 @@ def test_a_rank_of_a_dead_node_may_go_on_from_another_once_it_was_dropped(fabric
     fails(errno.EEXIST, os.mkdir, f"{job.on[2].path}/ranks/1")
     write(f"{job.on[0].path}/members", "drop=lost\n")
     wait_until(lambda: "dropped" in job.on[2].read("members"), "node 2 has dropped it")
-    moved = job.on[2].rank(1)
-    moved.put(np.full(16, 2, np.float32).tobytes())
-    moved.open()
+    moved = move_to(job.on[2])
     wait_until(lambda: f"rank=1 node=2 pid={moved.pid} state=present" in job.on[0].read("members"), "it has moved")
     check_sum([ranks[0], moved, ranks[2]])
     fabric[1].process.wait()
@@ -496,9 +502,7 @@ def test_a_rank_that_another_node_has_dropped_and_taken_over_is_gone_here(fabric
     run_all(ranks)
     os.kill(fabric[1].pid, signal.SIGSTOP)
     write(f"{job.on[0].path}/members", "drop=1\n")
-    moved = job.on[0].rank(1)
-    moved.put(np.full(16, 2, np.float32).tobytes())
-    moved.open()
+    moved = move_to(job.on[0])
     os.kill(fabric[1].pid, signal.SIGCONT)
     wait_until(lambda: not os.path.exists(f"{job.on[1].path}/ranks/1"), "node 1 has no rank any more")
     ranks[1].fails({errno.ESTALE, errno.ENODEV})
@@ -515,9 +519,7 @@ def test_a_node_that_stood_still_while_its_rank_was_dropped_and_taken_over_gives
         wait_until(lambda node=node: "state=lost" in job.on[node].read("members"), f"node {node} has lost rank 1")
     write(f"{job.on[0].path}/members", "drop=1\n")
     wait_until(lambda: "dropped" in job.on[2].read("members"), "node 2 has dropped it")
-    moved = job.on[2].rank(1)
-    moved.put(np.full(16, 2, np.float32).tobytes())
-    moved.open()
+    moved = move_to(job.on[2])
     wait_until(lambda: f"rank=1 node=2 pid={moved.pid} state=present" in job.on[0].read("members"), "it has moved")
     os.kill(fabric[1].pid, signal.SIGCONT)
     wait_until(lambda: not os.path.exists(f"{job.on[1].path}/ranks/1"), "node 1 has no rank any more")
