@@ -240,6 +240,7 @@ static int mkdir_job(struct fs_node *dir, const char *name, const struct fuse_ct
                      struct fs_node **out)
 {
     struct fs *fs = dir->fs;
+    struct ut_err err;
     if (!is_job_name(name))
         return -EINVAL;
     struct fs_job *job = job_alloc(fs, caller);
@@ -252,10 +253,10 @@ static int mkdir_job(struct fs_node *dir, const char *name, const struct fuse_ct
     }
     job->coll->wait_limit_ns = fs->wait_limit_ns;
     job->coll->node = (unsigned)fs->settings->node;
-    rc = make_job_nodes(job, dir, name) ? 0 : -ENOMEM;
+    rc = make_job_nodes(job, dir, name) ? 0 : ut_err_set(&err, -ENOMEM, "no memory is left");
     if (!rc && fs->fabric)
-        rc = coll_net_add(&fs->fabric->net, job->coll, job->owner.uid);
-    if (rc) {
+        rc = coll_net_add(&fs->fabric->net, job->coll, job->owner.uid, &err);
+    if (report(job, "mkdir", rc, &err)) {
         if (job->dir)
             fs_node_cut(job->dir, ENODEV);
         coll_job_destroy(job->coll, rc, ut_clock_ns());

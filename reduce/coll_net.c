@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARD_MAX 1024u              /* jobs of one node */
 #define HEARD_BYTES_MAX (128u << 10) /* of a JOB: that of all tags and ranks there can be */
 #define ITEM_BYTES 128u         /* the longest thing in a JOB that is not cut, but for the configuration */
 #define ROOM_BYTES (128u << 10) /* so much may wait for a node before jobs are told to it one by one */
@@ -526,31 +525,40 @@ static void review(struct coll_net *net, struct coll_net_job *entry)
         tell_conflict(net, job);
 }
 
+/* Ranks of ours would wait for a job that was passed over, and nobody could say why. */
+static struct heard *cannot_keep(struct coll_net *net, unsigned node, const char *reason)
+{
+    ntbm_peer_close(net->peers[node], reason);
+    return NULL;
+}
+
 static struct heard *begin_heard(struct coll_net *net, unsigned node, const char *name)
 {
     struct heard *old = find_heard(net, node, name);
     if (old)
         forget_heard(old);
-    struct heard *heard = count_heard(net, node) < HEARD_MAX ? calloc(1, sizeof(*heard)) : NULL;
+    if (count_heard(net, node) >= COLL_NET_JOBS_MAX)
+        return cannot_keep(net, node, "it has more jobs than a node may have");
+    struct heard *heard = calloc(1, sizeof(*heard));
     if (!heard)
-        return NULL;
+        return cannot_keep(net, node, "no memory is left for what it says of its jobs");
     heard->node = node;
     snprintf(heard->name, sizeof(heard->name), "%s", name);
     ut_list_append(&net->heard, &heard->link);
     return heard;
 }
 
-/* Takes one more message of a JOB in; it may move. NULL when that is too much. */
+/* Takes one more message of a JOB in; it may move. NULL when that is too much: the session ends. */
 static struct heard *go_on_heard(struct coll_net *net, struct heard *heard, const uint8_t *bytes,
                                  uint32_t len)
 {
     if (heard->len + len > HEARD_BYTES_MAX)
-        return NULL;
+        return cannot_keep(net, heard->node, "it says more of a job than there can be");
     ut_list_remove(&heard->link);
     struct heard *longer = realloc(heard, sizeof(*heard) + heard->len + len);
     ut_list_append(&net->heard, longer ? &longer->link : &heard->link);
     if (!longer)
-        return NULL;
+        return cannot_keep(net, heard->node, "no memory is left for what it says of its jobs");
     memcpy(longer->bytes + longer->len, bytes, len);
     longer->len += len;
     return longer;
@@ -636,13 +644,29 @@ static void tell_changed(struct coll_net *net)
     }
 }
 
-int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid)
+static unsigned count_jobs(const struct coll_net *net)
 {
-    if (find_job(net, ring_id(job->name)))
-        return -EEXIST;
+    unsigned count = 0;
+    UT_LIST_EACH(&net->jobs, struct coll_net_job, link, entry)
+    {
+        count++;
+    }
+    return count;
+}
+
+int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid, struct ut_err *err)
+{
+    const struct coll_net_job *same = find_job(net, ring_id(job->name));
+    if (same)
+        return ut_err_set(err, -EEXIST, "other nodes cannot tell it from job %s; choose another name",
+                          same->job->name);
+    if (count_jobs(net) >= COLL_NET_JOBS_MAX)
+        return ut_err_set(err, -ENOSPC,
+                          "this node has %u jobs, and others keep no more of one node; remove one",
+                          COLL_NET_JOBS_MAX);
     struct coll_net_job *entry = calloc(1, sizeof(*entry));
     if (!entry)
-        return -ENOMEM;
+        return ut_err_set(err, -ENOMEM, "no memory is left");
     *entry = (struct coll_net_job){.job = job, .id = ring_id(job->name), .uid = uid};
     ut_list_append(&net->jobs, &entry->link);
     return 0;

@@ -15,6 +15,9 @@
 #include "reduce/coll_witness.h"
 #include "reduce/ring.h"
 
+/* Jobs that a node may have where there are others: each of them keeps what it was told of so many. */
+#define COLL_NET_JOBS_MAX 1024u
+
 /* A job that this node has. */
 struct coll_net_job {
     struct ut_list link;
@@ -46,8 +49,9 @@ int coll_net_init(struct coll_net *net, unsigned node, struct ntbm_peer **peers,
                   const unsigned *order, uint64_t (*now)(void));
 void coll_net_fini(struct coll_net *net);
 
-/* A job is made or removed here. 0; -EEXIST when another job here has the same id; -ENOMEM. */
-int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid);
+/* A job is made or removed here. 0; -ENOSPC when there are COLL_NET_JOBS_MAX; -EEXIST when another job here
+ * has the same id; -ENOMEM. */
+int coll_net_add(struct coll_net *net, struct coll_job *job, uid_t uid, struct ut_err *err);
 void coll_net_remove(struct coll_net *net, struct coll_job *job);
 
 /* The job's owner has changed. */

@@ -441,7 +441,7 @@ static void set_up(void)
     fuzz_must(coll_net_init(&program.net, 0, program.pair.side[0].node.peers, 2, order, now) == 0);
     fuzz_must(coll_job_create("j", &host, 1 << 20, now(), &program.job) == 0);
     fuzz_must(coll_job_configure(program.job, config, sizeof(config) - 1, now(), NULL) == 0);
-    fuzz_must(coll_net_add(&program.net, program.job, 0) == 0);
+    fuzz_must(coll_net_add(&program.net, program.job, 0, NULL) == 0);
     fuzz_must(coll_rank_join(program.job, 0, 0, 1, now(), &program.rank) == 0);
     pass_time(200);
     fuzz_must(sim_pair_is_up(&program.pair));

@@ -470,6 +470,21 @@ def test_a_node_that_comes_late_hears_of_hundreds_of_jobs(env):
     fabric.finish()
 
 
+@needs(nodes=2, seconds=90)
+def test_jobs_of_a_node_beyond_what_other_nodes_keep_are_enospc_naming_the_limit(fabric):
+    """Each of them would wait for ranks that the other nodes never hear of."""
+    fabric.wait_up()
+    for number in range(1023):
+        os.mkdir(fabric[0].file("jobs", f"j{number}"))
+    last = fabric.job([0, 1], size=64)
+    fails(errno.ENOSPC, os.mkdir, fabric[0].file("jobs/more"))
+    assert not os.path.exists(fabric[0].file("jobs/more")), "it is there"
+    fabric.wait_event("jobs/more", "mkdir: ENOSPC: this node has 1024 jobs", nodes=[0])
+    run_all(last.ranks(), "op=sum")
+    os.rmdir(fabric[0].file("jobs/j0"))
+    os.mkdir(fabric[0].file("jobs/more"))
+
+
 @needs(mount=False)
 def test_nodes_of_a_fabric_of_512_meet_and_their_windows_stay_small(env):
     fabric = Fabric(env, 512, start=[0, 300, 511])

@@ -576,7 +576,7 @@ static void make_job(struct cell *cell, unsigned j)
     int len = snprintf(text, sizeof(text), "world=%u\ntimeout=%u\nlinger=never\nverify=%s\nwire=%s\n",
                        sim.world[j], TIMEOUT_S, j == 1 ? "crc32c" : "none", j == 1 ? "bf16" : "f32");
     CHECK(coll_job_configure(cell->jobs[j], text, (size_t)len, virt.now_ns, NULL) == 0, "config");
-    CHECK(coll_net_add(&cell->net, cell->jobs[j], 1000) == 0, "add");
+    CHECK(coll_net_add(&cell->net, cell->jobs[j], 1000, NULL) == 0, "add");
 }
 
 static void start(struct cell *cell)

@@ -243,7 +243,7 @@ static void begin(const char *name, unsigned number)
     sim_pair_restart(&pair, 1, 2000);
     cr_assert_eq(coll_net_init(&net, 0, pair.side[0].node.peers, 2, order, now), 0);
     make_job(name, &job);
-    cr_assert_eq(coll_net_add(&net, job, 0), 0);
+    cr_assert_eq(coll_net_add(&net, job, 0, NULL), 0);
     cr_assert_eq(coll_rank_join(job, number, 0, 1, now(), &rank), 0);
     pass_time(300);
     cr_assert(sim_pair_is_up(&pair));
@@ -300,10 +300,12 @@ Test(net, what_goes_over_the_ring_ends_when_a_node_of_it_is_lost)
 Test(net, a_job_whose_name_has_the_number_of_another_is_refused)
 {
     struct coll_job *other;
+    struct ut_err err = {""};
     begin(NAME_A, 0);
     cr_assert_eq(ring_id(NAME_A), ring_id(NAME_B));
     make_job(NAME_B, &other);
-    cr_assert_eq(coll_net_add(&net, other, 0), -EEXIST);
+    cr_assert_eq(coll_net_add(&net, other, 0, &err), -EEXIST);
+    cr_assert(strstr(err.text, NAME_A), "%s", err.text);
     coll_job_destroy(other, -EEXIST, now());
     end();
 }
@@ -318,6 +320,39 @@ Test(net, a_job_of_another_name_and_the_same_number_on_another_node_is_not_ours)
     cr_assert_eq(job->ranks[1].state, COLL_JOINED);
     hear_gone(NAME_A);
     cr_assert_eq(job->ranks[1].state, COLL_ABSENT);
+    end();
+}
+
+/* "j0", "j1" and so on. */
+static const char *numbered(unsigned number)
+{
+    static char name[COLL_NAME_BYTES];
+    snprintf(name, sizeof(name), "j%u", number);
+    return name;
+}
+
+Test(net, of_a_node_that_has_as_many_jobs_as_it_may_all_are_kept)
+{
+    char last[COLL_NAME_BYTES];
+    snprintf(last, sizeof(last), "%s", numbered(COLL_NET_JOBS_MAX - 1));
+    begin(last, 0);
+    for (unsigned i = 0; i < COLL_NET_JOBS_MAX; i++)
+        meet(numbered(i), 1);
+    cr_assert_eq(job->ranks[1].state, COLL_JOINED);
+    pass_time(100);
+    cr_assert(sim_pair_is_up(&pair));
+    end();
+}
+
+Test(net, a_node_that_has_more_jobs_than_it_may_is_refused_in_words)
+{
+    begin("j", 0);
+    for (unsigned i = 0; i < COLL_NET_JOBS_MAX; i++)
+        meet(numbered(i), 1);
+    cr_assert_eq(pair.side[0].downs, 0);
+    meet("j", 1);
+    cr_assert_eq(pair.side[0].downs, 1);
+    cr_assert(strstr(pair.side[0].reason, "more jobs than a node may have"), "%s", pair.side[0].reason);
     end();
 }
 
