@@ -61,15 +61,40 @@ static uint64_t beat_ns(const struct ntbm_peer *peer)
     return peer->self->limit_ns / 10;
 }
 
-/* Tells an operator, unless it was the last thing told; it is the reason, too, while the peer is not up. */
+/* Where the sentence stands, else the one that has not been so for longest. */
+static struct ntbm_told *find_told(struct ntbm_peer *peer, const char *text)
+{
+    struct ntbm_told *oldest = &peer->told[0];
+    for (unsigned i = 0; i < NTBM_TOLD; i++) {
+        struct ntbm_told *told = &peer->told[i];
+        if (told->so_ns && !strcmp(told->text, text))
+            return told;
+        if (told->so_ns < oldest->so_ns)
+            oldest = told;
+    }
+    return oldest;
+}
+
+/* Several daemons that were set up wrongly may write into one area: of each we tell once while it goes on,
+ * and not again whenever it is its turn. */
+static bool is_news(struct ntbm_peer *peer, const char *text)
+{
+    struct ntbm_told *told = find_told(peer, text);
+    bool is_new = !told->so_ns || peer->now_ns - told->so_ns > 10 * peer->self->limit_ns;
+    if (is_new)
+        snprintf(told->text, sizeof(told->text), "%s", text);
+    if (!strcmp(told->text, text))
+        told->so_ns = peer->now_ns;
+    return is_new;
+}
+
+/* Tells an operator what is news; it is the reason, too, while the peer is not up. */
 static void tell(struct ntbm_peer *peer, const char *text)
 {
     if (!ntbm_peer_is_open(peer) && text != peer->reason)
         snprintf(peer->reason, sizeof(peer->reason), "%s", text);
-    if (!strcmp(peer->told, text))
-        return;
-    snprintf(peer->told, sizeof(peer->told), "%s", text);
-    peer->ops->on_event(peer->ctx, peer, text);
+    if (is_news(peer, text))
+        peer->ops->on_event(peer->ctx, peer, text);
 }
 
 /* ---- hello, outward ---- */
@@ -372,7 +397,8 @@ static void step_absent(struct ntbm_peer *peer)
 
 static void come_up(struct ntbm_peer *peer)
 {
-    peer->reason[0] = peer->told[0] = '\0';
+    peer->reason[0] = '\0';
+    memset(peer->told, 0, sizeof(peer->told));
     peer->figures.sessions++;
     move(peer, NTBM_UP);
     beat(peer);

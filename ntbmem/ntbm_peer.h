@@ -66,7 +66,8 @@ struct ntbm_peer_ops {
     void (*on_down)(void *ctx, struct ntbm_peer *peer, const char *reason);
     /* One message; bytes are valid during the call. What it says is for the layer above to check. */
     void (*on_message)(void *ctx, struct ntbm_peer *peer, const uint8_t *bytes, uint32_t len);
-    /* Something an operator should know, in words, told once: a refusal, two daemons with one number. */
+    /* Something an operator should know, in words, told once as long as it goes on: a refusal, two daemons
+     * with one number. Whoever writes into our memory, it is called at most NTBM_TOLD times in ten limits. */
     void (*on_event)(void *ctx, struct ntbm_peer *peer, const char *text);
 };
 
@@ -83,6 +84,14 @@ struct ntbm_peer_figures {
     uint64_t beats_sent, beats_heard;
     uint64_t hellos_bad; /* torn or garbage */
     uint64_t dropped;    /* messages lost with a session */
+};
+
+/* Things that on_event said lately. */
+#define NTBM_TOLD 4u
+
+struct ntbm_told {
+    char text[256];
+    uint64_t so_ns; /* when it was last so; 0: no text */
 };
 
 struct ntbm_peer {
@@ -105,7 +114,7 @@ struct ntbm_peer {
     char reason[256]; /* why it is not up; empty while it is */
     int loss;         /* what the last session ended of: -EHOSTDOWN, the node; -ENOLINK, only the link */
     bool vouched;     /* SUSPECT: another node hears it */
-    char told[256];   /* the last thing that on_event said */
+    struct ntbm_told told[NTBM_TOLD];
 
     struct ntbm_hello heard; /* its last hello that was sound; magic 0: none yet */
     uint64_t heard_ns;       /* when that came */

@@ -222,6 +222,58 @@ Test(peer, two_daemons_with_one_number_are_both_kept_out_and_named)
     sim_pair_fini(&pair);
 }
 
+/* A daemon of that fabric writes a hello into the area of node 1 in the memory of side 0. */
+static void intrude(const char *fabric, uint32_t beat)
+{
+    struct ntbm_hello *place = (struct ntbm_hello *)peer(0)->session.in, hello = *place;
+    memset(hello.ident.fabric, 0, sizeof(hello.ident.fabric));
+    snprintf(hello.ident.fabric, sizeof(hello.ident.fabric), "%s", fabric);
+    hello.sum = ntbm_sum(&hello, offsetof(struct ntbm_hello, sum));
+    *place = hello;
+    ((struct ntbm_words *)(place + 1))->hello = beat;
+    sim_pair_run(&pair, 100);
+}
+
+Test(peer, daemons_of_which_none_belongs_here_are_each_told_of_once)
+{
+    static const char *const names[] = {"red", "green", "blue"};
+    both_up();
+    sim_pair_kill(&pair, 1);
+    for (unsigned i = 0; i < 300; i++)
+        intrude(names[i % 3], 10000 + i);
+    cr_assert_eq(pair.side[0].events, 3, "%u events", pair.side[0].events);
+    says(pair.side[0].event, "blue");
+    sim_pair_fini(&pair);
+}
+
+Test(peer, what_was_over_for_ten_limits_is_news_when_it_is_so_again)
+{
+    both_up();
+    sim_pair_kill(&pair, 1);
+    intrude("red", 10000);
+    sim_pair_run(&pair, 9000);
+    intrude("red", 10001);
+    cr_assert_eq(pair.side[0].events, 1);
+    sim_pair_run(&pair, 10500);
+    intrude("red", 10002);
+    cr_assert_eq(pair.side[0].events, 2);
+    sim_pair_fini(&pair);
+}
+
+Test(peer, whoever_writes_ever_new_nonsense_is_told_of_now_and_then)
+{
+    char name[16];
+    both_up();
+    sim_pair_kill(&pair, 1);
+    for (unsigned i = 0; i < 600; i++) {
+        snprintf(name, sizeof(name), "red%u", i);
+        intrude(name, 10000 + i);
+    }
+    cr_assert_leq(pair.side[0].events, NTBM_TOLD * 6, "%u events in a minute", pair.side[0].events);
+    says(peer(0)->reason, "red599");
+    sim_pair_fini(&pair);
+}
+
 /* ---- going down ---- */
 
 Test(peer, silence_makes_suspect_and_then_down_within_the_limit)
