@@ -704,7 +704,7 @@ static void get_cmd(struct coll_in *in, struct coll_cmd *cmd)
     cmd->offset = 0;
     get_tag(in, cmd->tag);
     if (cmd->kind >= COLL_KIND_COUNT || cmd->dtype >= COLL_DTYPE_COUNT || cmd->op >= COLL_OP_COUNT ||
-        !coll_op_fits(cmd->op, cmd->dtype))
+        (coll_kind_reduces(cmd->kind) && !coll_op_fits(cmd->op, cmd->dtype)))
         in->short_ = true;
 }
 

@@ -165,6 +165,13 @@ def test_nothing_to_reduce_succeeds(fabric):
     run_all(ranks, "", "barrier")
 
 
+@needs(nodes=2)
+def test_what_combines_nothing_succeeds_whatever_op_the_job_has(fabric):
+    ranks = fabric.job([0, 1], size=4096, op="band", timeout=5).ranks()
+    for trigger in ("barrier", "broadcast", "allgather"):
+        run_all(ranks, "", trigger)
+
+
 def add_mapped(rank_path, value):
     """In a rank's process: stores through a mapping, reduces, and returns what the mapping holds."""
     with open(f"{rank_path}/buffer", "r+b") as file:

@@ -156,10 +156,11 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
     return ntbm_random(&state);
 }
 
-static enum coll_op choose_op(uint64_t dice, enum coll_dtype dtype)
+/* What combines nothing may have an op that does not fit its type. */
+static enum coll_op choose_op(uint64_t dice, const struct coll_cmd *cmd)
 {
     enum coll_op op = (enum coll_op)(dice % COLL_OP_COUNT);
-    return coll_op_fits(op, dtype) ? op : COLL_SUM;
+    return coll_op_fits(op, cmd->dtype) || !coll_kind_reduces(cmd->kind) ? op : COLL_SUM;
 }
 
 /* The command that all ranks ask for at a number, each in a range of its own choice. */
@@ -176,7 +177,7 @@ static struct coll_cmd choose_command(const struct client *client, unsigned tag,
     }
     if (sim.overlap && oracle_is_real(cmd.dtype))
         cmd.dtype = COLL_I32; /* results are inputs again: they must stay exact */
-    cmd.op = choose_op(dice >> 32, cmd.dtype);
+    cmd.op = choose_op(dice >> 32, &cmd);
     cmd.count = cmd.kind == COLL_BARRIER ? 0 : bytes / coll_dtype_bytes(cmd.dtype);
     cmd.root = cmd.kind == COLL_BROADCAST ? (unsigned)(dice >> 40) % sim.world[client->job] : 0;
     uint64_t room = AREA_BYTES - coll_cmd_bytes(&cmd);

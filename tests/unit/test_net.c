@@ -121,35 +121,49 @@ static void pass_time(uint64_t ms)
     }
 }
 
-static void hear(const struct coll_out *out)
+static void hear_from(unsigned node, const struct coll_out *out)
 {
-    coll_net_message(&net, 1, out->bytes, out->len);
+    coll_net_message(&net, node, out->bytes, out->len);
 }
 
-/* It has the other rank in the job of that name, and has heard of ours. */
-static void meet(const char *name, unsigned number)
+static void hear(const struct coll_out *out)
+{
+    hear_from(1, out);
+}
+
+/* What a node says of a job: its configuration, and one rank or (COLL_ABSENT) none. It has heard of ours. */
+static void hear_job(unsigned node, const char *name, const struct coll_config *config, unsigned number,
+                     enum coll_rank_state state)
 {
     struct coll_out out = {.len = 0};
-    struct ut_text config = {0};
-    coll_config_render(&job->config, &config);
+    struct ut_text text = {0};
+    coll_config_render(config, &text);
     coll_put(&out, COLL_WIRE_JOB, 1);
     coll_put_text(&out, name);
     coll_put(&out, 2, 1); /* it answers, in one message */
     coll_put(&out, 1, 1);
     coll_put(&out, 0, 1);
     coll_put(&out, 0, 4); /* owner */
-    coll_put(&out, config.len, 2);
-    coll_put_bytes(&out, config.bytes, (uint32_t)config.len);
+    coll_put(&out, text.len, 2);
+    coll_put_bytes(&out, text.bytes, (uint32_t)text.len);
     coll_put(&out, 0, 2); /* tags */
     coll_put(&out, 0, 2); /* dropped */
-    coll_put(&out, 1, 2); /* ranks */
-    coll_put(&out, number, 2);
-    coll_put(&out, COLL_JOINED, 1);
-    coll_put(&out, 7, 4);
-    coll_put(&out, 99, 4);
-    coll_put(&out, 0, 8);
-    ut_text_fini(&config);
-    hear(&out);
+    coll_put(&out, state != COLL_ABSENT, 2);
+    if (state != COLL_ABSENT) {
+        coll_put(&out, number, 2);
+        coll_put(&out, state, 1);
+        coll_put(&out, 6 + node, 4);
+        coll_put(&out, 99, 4);
+        coll_put(&out, 0, 8);
+    }
+    ut_text_fini(&text);
+    hear_from(node, &out);
+}
+
+/* It has the other rank in the job of that name. */
+static void meet(const char *name, unsigned number)
+{
+    hear_job(1, name, &job->config, number, COLL_JOINED);
 }
 
 static void hear_gone(const char *name)
@@ -180,18 +194,23 @@ static void put_cmd(struct coll_out *out, const struct coll_cmd *cmd)
     coll_put_text(out, cmd->tag);
 }
 
-static void hear_ask(unsigned number, const char *tag, uint64_t seq, bool crosses)
+static void hear_command(unsigned number, const struct coll_cmd *cmd, uint64_t seq, bool crosses)
 {
     struct coll_out out = {.len = 0};
-    struct coll_cmd cmd = command(tag);
     coll_put(&out, COLL_WIRE_ASK, 1);
     coll_put(&out, ring_id(job->name), 8);
     coll_put(&out, seq, 8);
     coll_put(&out, number, 2);
     coll_put(&out, 99, 4);
     coll_put(&out, crosses, 1);
-    put_cmd(&out, &cmd);
+    put_cmd(&out, cmd);
     hear(&out);
+}
+
+static void hear_ask(unsigned number, const char *tag, uint64_t seq, bool crosses)
+{
+    struct coll_cmd cmd = command(tag);
+    hear_command(number, &cmd, seq, crosses);
 }
 
 static void hear_fail(const char *tag, uint64_t seq, int result, const char *text)
@@ -220,11 +239,16 @@ static void hear_turn(const char *tag, uint64_t seq)
 
 /* ---- this node ---- */
 
+static int ask_command(const struct coll_cmd *cmd, struct coll_why *why)
+{
+    struct coll_ask *out;
+    return coll_rank_ask(rank, cmd, 1, NULL, now(), &out, why);
+}
+
 static int ask(const char *tag, struct coll_why *why)
 {
     struct coll_cmd cmd = command(tag);
-    struct coll_ask *out;
-    return coll_rank_ask(rank, &cmd, 1, NULL, now(), &out, why);
+    return ask_command(&cmd, why);
 }
 
 static void make_job(const char *name, struct coll_job **out)
@@ -468,5 +492,23 @@ Test(net, a_rank_that_was_dropped_is_no_rival_of_who_has_joined_in_its_place)
     cr_assert_eq(job->conflict.result, 0, "%s", job->conflict.err.text);
     cr_assert_eq(taken->node, 0);
     cr_assert_eq(taken->pid, 2);
+    end();
+}
+
+/* The job's op is of integers, which its default type is not: only what is combined cares. */
+Test(net, what_combines_nothing_is_heard_whatever_type_and_op_the_job_has)
+{
+    static const enum coll_kind kinds[] = {COLL_BARRIER, COLL_BROADCAST, COLL_ALLGATHER};
+    struct coll_why why;
+    begin("j", 0);
+    meet("j", 1);
+    for (unsigned i = 0; i < 3; i++) {
+        struct coll_cmd cmd = {.kind = kinds[i], .dtype = COLL_F32, .op = COLL_BAND};
+        preparing = NULL;
+        cr_assert_eq(ask_command(&cmd, &why), 0);
+        hear_command(1, &cmd, 1 + i, false);
+        cr_assert(preparing, "%s", coll_kind_name(kinds[i]));
+        coll_op_finish(preparing, 0, NULL, now());
+    }
     end();
 }
