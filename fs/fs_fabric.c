@@ -60,7 +60,7 @@ static void on_up(void *ctx, struct ntbm_peer *ntbm)
     if (peer->incarnation == ntbm->heard.ident.incarnation)
         fs_watch_lost(peer->fabric->fs->watch, peer->number, ntbm->now_ns);
     peer->incarnation = 0;
-    snprintf(text, sizeof(text), "up: host %s, pid %u", ntbm->heard.ident.host, ntbm->heard.ident.pid);
+    snprintf(text, sizeof(text), "up: host %s, pid %u", ntbm->partner.host, ntbm->partner.pid);
     peer_event(peer, "info", text);
     coll_net_peer_up(&peer->fabric->net, peer->number);
 }
@@ -70,7 +70,7 @@ static void on_down(void *ctx, struct ntbm_peer *ntbm, const char *reason)
     struct fs_peer *peer = ctx;
     char text[400];
     snprintf(text, sizeof(text), "%s: host %s, pid %u: %.300s", ntbm->loss == -ENOLINK ? "link down" : "down",
-             ntbm->heard.ident.host, ntbm->heard.ident.pid, reason);
+             ntbm->partner.host, ntbm->partner.pid, reason);
     peer_event(peer, "warn", text);
     judge_loss(peer, ntbm);
     snprintf(peer->down_reason, sizeof(peer->down_reason), "%s", reason);
@@ -91,6 +91,15 @@ static void on_event(void *ctx, struct ntbm_peer *ntbm, const char *text)
 {
     (void)ntbm;
     peer_event(ctx, "warn", text);
+}
+
+const char *fs_fabric_machine(const struct fs_fabric *fabric, unsigned node)
+{
+    if (node == (unsigned)fabric->fs->settings->node)
+        return fabric->host;
+    const struct ntbm_peer *peer =
+        node < (unsigned)fabric->fs->settings->nodes ? fabric->peers[node].peer : NULL;
+    return peer && peer->partner.magic ? peer->partner.host : NULL;
 }
 
 static const struct ntbm_peer_ops peer_ops = {

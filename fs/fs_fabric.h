@@ -62,6 +62,9 @@ uint64_t fs_fabric_slowest(const struct fs_fabric *fabric);
  * -EINVAL. */
 int fs_fabric_break_link(struct fs_peer *peer, const char *text, size_t len, struct ut_err *err);
 
+/* The machine that the node is, or was when it was last up; NULL: it never was. */
+const char *fs_fabric_machine(const struct fs_fabric *fabric, unsigned node);
+
 /* Links to each peer, and the own landing memory, in words: for topology and nodes/N/link. */
 void fs_fabric_show_landing(const struct fs_fabric *fabric, struct ut_text *out);
 void fs_fabric_show_link(const struct fs_peer *peer, struct ut_text *out);

@@ -322,6 +322,12 @@ static void on_turn(void *ctx, const struct coll_operation *op)
     coll_net_turn(net_of(ctx), op);
 }
 
+static const char *machine_of(void *ctx, unsigned node)
+{
+    const struct fs *fs = ctx;
+    return fs_fabric_machine(fs->fabric, node);
+}
+
 static void on_abort(void *ctx, struct coll_operation *op, const struct coll_why *why)
 {
     fs_exec_abort(ctx, op, why);
@@ -342,6 +348,7 @@ int fs_jobs_init(struct fs *fs)
         fs->host.changed = on_changed;
         fs->host.turn = on_turn;
         fs->host.abort = on_abort;
+        fs->host.machine = machine_of;
     }
     fs->jobs_dir = fs_node_create(fs->root, "jobs", &jobs_kind, &fs->root_owner, NULL);
     return fs->jobs_dir ? 0 : -ENOMEM;

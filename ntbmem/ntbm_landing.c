@@ -125,8 +125,9 @@ static int check_number(const struct ntbm_ident *ours, const struct ntbm_ident *
                           ours->node, theirs->pid, theirs->host, node);
     if (theirs->node != node)
         return ut_err_set(err, -EPROTO,
-                          "the memory configured for node %" PRIu32 " is that of node %" PRIu32 " on %.31s",
-                          node, theirs->node, theirs->host);
+                          "the memory configured for node %" PRIu32 " is that of node %" PRIu32
+                          " (process %" PRIu32 " on %.31s)",
+                          node, theirs->node, theirs->pid, theirs->host);
     return 0;
 }
 
@@ -136,13 +137,15 @@ static int check_geometry(const struct ntbm_ident *ours, const struct ntbm_ident
     const struct ntbm_geometry *a = &ours->geometry, *b = &theirs->geometry;
     if (theirs->node_count != ours->node_count)
         return ut_err_set(err, -EPROTO,
-                          "node %" PRIu32 " counts %" PRIu32 " nodes in the fabric, this daemon %" PRIu32,
-                          node, theirs->node_count, ours->node_count);
+                          "node %" PRIu32 " (process %" PRIu32 " on %.31s) counts %" PRIu32
+                          " nodes in the fabric, this daemon %" PRIu32,
+                          node, theirs->pid, theirs->host, theirs->node_count, ours->node_count);
     if (memcmp(a, b, sizeof(*a)))
-        return ut_err_set(err, -EPROTO,
-                          "node %" PRIu32 " has %" PRIu32 " slots of %" PRIu32 " bytes, this daemon %" PRIu32
-                          " of %" PRIu32 ": give both landing memories the same length",
-                          node, b->slot_count, b->slot_bytes, a->slot_count, a->slot_bytes);
+        return ut_err_set(
+            err, -EPROTO,
+            "node %" PRIu32 " (process %" PRIu32 " on %.31s) has %" PRIu32 " slots of %" PRIu32
+            " bytes, this daemon %" PRIu32 " of %" PRIu32 ": give both landing memories the same length",
+            node, theirs->pid, theirs->host, b->slot_count, b->slot_bytes, a->slot_count, a->slot_bytes);
     return 0;
 }
 
@@ -153,8 +156,10 @@ int ntbm_ident_check(const struct ntbm_ident *ours, const struct ntbm_ident *the
     if (rc)
         return rc;
     if (memcmp(ours->fabric, theirs->fabric, sizeof(ours->fabric)))
-        return ut_err_set(err, -EPROTO, "node %" PRIu32 " belongs to fabric \"%.31s\", this daemon to \"%s\"",
-                          node, theirs->fabric, ours->fabric);
+        return ut_err_set(err, -EPROTO,
+                          "node %" PRIu32 " (process %" PRIu32
+                          " on %.31s) belongs to fabric \"%.31s\", this daemon to \"%s\"",
+                          node, theirs->pid, theirs->host, theirs->fabric, ours->fabric);
     rc = check_number(ours, theirs, node, err);
     if (!rc)
         rc = check_geometry(ours, theirs, node, err);

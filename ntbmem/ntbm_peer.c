@@ -400,6 +400,7 @@ static void come_up(struct ntbm_peer *peer)
     peer->reason[0] = '\0';
     memset(peer->told, 0, sizeof(peer->told));
     peer->figures.sessions++;
+    peer->partner = peer->heard.ident;
     move(peer, NTBM_UP);
     beat(peer);
     peer->in_callback = true;
@@ -411,17 +412,20 @@ static void come_up(struct ntbm_peer *peer)
  * at half the limit: the one who gives up first takes the occasion from the other. */
 static void complain(struct ntbm_peer *peer)
 {
-    char text[200];
+    const struct ntbm_ident *who = &peer->heard.ident;
+    char text[256];
     uint32_t missing = 0;
     if (ntbm_pattern_is_there(&peer->session, &missing))
         snprintf(text, sizeof(text),
-                 "what we write does not arrive whole at node %" PRIu32 ": is our window set up wrongly?",
-                 peer->node);
+                 "what we write does not arrive whole at node %" PRIu32 " (process %" PRIu32
+                 " on %.31s): is our window set up wrongly?",
+                 peer->node, who->pid, who->host);
     else
-        snprintf(text, sizeof(text),
-                 "what node %" PRIu32 " writes does not arrive at byte %" PRIu64
-                 " of our landing memory: is its window too short, or set up wrongly?",
-                 peer->node, (uint64_t)(peer->session.in - peer->self->landing) + missing);
+        snprintf(
+            text, sizeof(text),
+            "what node %" PRIu32 " (process %" PRIu32 " on %.31s) writes does not arrive at byte %" PRIu64
+            " of our landing memory: is its window too short, or set up wrongly?",
+            peer->node, who->pid, who->host, (uint64_t)(peer->session.in - peer->self->landing) + missing);
     tell(peer, text);
 }
 
@@ -432,17 +436,18 @@ static void close_unanswered(struct ntbm_peer *peer)
     struct ntbm_header header;
     bool lives = ntbm_link_read(peer->session.link, 0, &header, sizeof(header)) == 0 &&
                  header.ident.magic == NTBM_MAGIC && header.beat != peer->header_beat;
-    char text[200];
+    char text[256];
     if (!lives) {
         closef(peer, -EHOSTDOWN, "the memory of node %" PRIu32 " is there, but no daemon answers",
                peer->node);
         return;
     }
-    snprintf(
-        text, sizeof(text),
-        "the daemon of node %" PRIu32
-        " runs, but nothing of it arrives here: either its window leads elsewhere, or it refuses this node",
-        peer->node);
+    clean_host(header.ident.host);
+    snprintf(text, sizeof(text),
+             "the daemon of node %" PRIu32 " runs (process %" PRIu32
+             " on %.31s), but nothing of it arrives here: either its window leads elsewhere, or it refuses "
+             "this node",
+             peer->node, header.ident.pid, header.ident.host);
     tell(peer, text);
     closef(peer, -ENOLINK, "%s", text);
 }
@@ -452,8 +457,9 @@ static void tell_refusal(struct ntbm_peer *peer)
 {
     char text[200];
     snprintf(text, sizeof(text),
-             "node %" PRIu32 " (%.31s) refuses this node: another daemon claims to be node %" PRIu32 ", too",
-             peer->node, peer->heard.ident.host, peer->self->ident.node);
+             "node %" PRIu32 " (process %" PRIu32
+             " on %.31s) refuses this node: another daemon claims to be node %" PRIu32 ", too",
+             peer->node, peer->heard.ident.pid, peer->heard.ident.host, peer->self->ident.node);
     tell(peer, text);
 }
 

@@ -115,6 +115,7 @@ struct ntbm_peer {
     int loss;         /* what the last session ended of: -EHOSTDOWN, the node; -ENOLINK, only the link */
     bool vouched;     /* SUSPECT: another node hears it */
     struct ntbm_told told[NTBM_TOLD];
+    struct ntbm_ident partner; /* of the session, or of the last one; magic 0: it was never up */
 
     struct ntbm_hello heard; /* its last hello that was sound; magic 0: none yet */
     uint64_t heard_ns;       /* when that came */

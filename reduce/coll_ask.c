@@ -99,20 +99,21 @@ static int refuse(struct coll_why *why, int rc, const char *text)
 
 static void say_out_of_reach(const struct coll_rank *rank, struct coll_why *why)
 {
-    char what[96];
+    char what[96], host[COLL_HOST_BYTES];
     if (rank->lost_rc == -ENOLINK)
         snprintf(what, sizeof(what), "the " COLL_LINK " is down",
                  COLL_LINK_ENDS(rank->job->node, rank->node));
     else
         snprintf(what, sizeof(what), "its node %u is down", rank->node);
     ut_err_set(&why->err, 0,
-               "rank %u is out of reach: %s (pid %d, last operation %" PRIu64
+               "rank %u is out of reach: %s (%spid %d, last operation %" PRIu64
                "); drop=lost in members goes on without",
-               rank->number, what, (int)rank->pid, rank->last_seq);
+               rank->number, what, coll_rank_host(rank, host), (int)rank->pid, rank->last_seq);
 }
 
 int coll_job_refuse_lost(const struct coll_job *job, struct coll_why *why)
 {
+    char host[COLL_HOST_BYTES];
     *why = (struct coll_why){.result = -ECONNRESET};
     for (unsigned r = 0; r < job->config.world; r++) {
         const struct coll_rank *rank = &job->ranks[r];
@@ -125,9 +126,9 @@ int coll_job_refuse_lost(const struct coll_job *job, struct coll_why *why)
             break;
         }
         ut_err_set(&why->err, 0,
-                   "rank %u on node %u is lost: its process %d ended (last operation %" PRIu64
+                   "rank %u on node %u is lost: its process %d ended (%slast operation %" PRIu64
                    "); it comes back by opening a trigger read-write, or goes by drop=%u in members",
-                   r, rank->node, (int)rank->pid, rank->last_seq, r);
+                   r, rank->node, (int)rank->pid, coll_rank_host(rank, host), rank->last_seq, r);
         break;
     }
     return why->result;

@@ -163,6 +163,10 @@ void coll_rank_drop(struct coll_rank *rank, uint64_t now);
 /* Makes the table of ranks for the job's world. 0 or -ENOMEM. */
 int coll_job_make_ranks(struct coll_job *job);
 
+/* "host NAME, " of a rank, to stand before its pid in a sentence; "" where that is not known. */
+#define COLL_HOST_BYTES 48u
+const char *coll_rank_host(const struct coll_rank *rank, char host[COLL_HOST_BYTES]);
+
 /* An event about a rank: what it did or what became of it, with where it is and how far it had come. */
 void coll_rank_say(const struct coll_rank *rank, const char *severity, const char *what);
 

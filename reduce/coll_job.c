@@ -162,11 +162,21 @@ void coll_rank_start_counting(struct coll_rank *rank)
     }
 }
 
+const char *coll_rank_host(const struct coll_rank *rank, char host[COLL_HOST_BYTES])
+{
+    const struct coll_host *of = rank->job->host;
+    const char *name = of->machine ? of->machine(of->ctx, rank->node) : NULL;
+    host[0] = '\0';
+    if (name)
+        snprintf(host, COLL_HOST_BYTES, "host %.31s, ", name);
+    return host;
+}
+
 void coll_rank_say(const struct coll_rank *rank, const char *severity, const char *what)
 {
-    char text[512];
-    snprintf(text, sizeof(text), "rank %u %s (node %u, pid %d, last operation %" PRIu64 ")", rank->number,
-             what, rank->node, (int)rank->pid, rank->last_seq);
+    char text[512], host[COLL_HOST_BYTES];
+    snprintf(text, sizeof(text), "rank %u %s (node %u, %spid %d, last operation %" PRIu64 ")", rank->number,
+             what, rank->node, coll_rank_host(rank, host), (int)rank->pid, rank->last_seq);
     rank->job->host->event(rank->job->host->ctx, rank->job, severity, text);
 }
 
@@ -275,6 +285,7 @@ void coll_rank_lost(struct coll_rank *rank, pid_t pid, unsigned promises, uint64
 {
     struct coll_job *job = rank->job;
     struct coll_why why = {.result = -ECONNRESET};
+    char host[COLL_HOST_BYTES];
     if (promises > rank->promises)
         promises = rank->promises; /* left or dropped meanwhile */
     rank->promises -= promises;
@@ -289,8 +300,8 @@ void coll_rank_lost(struct coll_rank *rank, pid_t pid, unsigned promises, uint64
     coll_job_tell(job);
     coll_rank_say(rank, "warn", "is lost: its process ended without closing its trigger");
     snprintf(why.missing, sizeof(why.missing), "%u", rank->number);
-    ut_err_set(&why.err, 0, "rank %u on node %u is lost: its process %d ended (last operation %" PRIu64 ")",
-               rank->number, rank->node, (int)pid, rank->last_seq);
+    ut_err_set(&why.err, 0, "rank %u on node %u is lost: its process %d ended (%slast operation %" PRIu64 ")",
+               rank->number, rank->node, (int)pid, coll_rank_host(rank, host), rank->last_seq);
     coll_rank_forget_withdrawn(rank); /* where only this rank had asked, nothing has happened */
     coll_job_fail_pending(job, &why, now);
     coll_job_recount(job, now);

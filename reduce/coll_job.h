@@ -170,6 +170,8 @@ struct coll_host {
     /* Another node has failed an operation that is RUNNING here, or is lost: end it with coll_op_finish, at
      * once where it goes over the ring, else when it would go there. */
     void (*abort)(void *ctx, struct coll_operation *op, const struct coll_why *why);
+    /* The machine that the node is, or was when it was last there; NULL when that is not known. */
+    const char *(*machine)(void *ctx, unsigned node);
     /* True while the node's hardware is not to be trusted; NULL: nobody watches it. */
     bool (*suspect)(void *ctx, unsigned node);
 };

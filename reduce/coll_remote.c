@@ -34,14 +34,15 @@ static void fail_lost(struct coll_rank *rank, int rc, const char *how, uint64_t 
 {
     struct coll_job *job = rank->job;
     struct coll_why why = {.result = rc};
+    char host[COLL_HOST_BYTES];
     job->lost++;
     rank->state = COLL_LOST;
     rank->lost_rc = rc;
     coll_rank_say(rank, "warn", how);
     snprintf(why.missing, sizeof(why.missing), "%u", rank->number);
     coll_rank_forget_withdrawn(rank);
-    ut_err_set(&why.err, 0, "rank %u on node %u %s (pid %d, last operation %" PRIu64 ")", rank->number,
-               rank->node, how, (int)rank->pid, rank->last_seq);
+    ut_err_set(&why.err, 0, "rank %u on node %u %s (%spid %d, last operation %" PRIu64 ")", rank->number,
+               rank->node, how, coll_rank_host(rank, host), (int)rank->pid, rank->last_seq);
     coll_job_fail_pending(job, &why, now);
 }
 
@@ -460,10 +461,10 @@ void coll_remote_node_lost(struct coll_job *job, unsigned node, int rc, const ch
     if (!job->ranks)
         return;
     if (rc == -ENOLINK)
-        snprintf(how, sizeof(how), "is out of reach: the " COLL_LINK " is down (%.150s)",
+        snprintf(how, sizeof(how), "is out of reach: the " COLL_LINK " is down (%.96s)",
                  COLL_LINK_ENDS(job->node, node), reason);
     else
-        snprintf(how, sizeof(how), "is out of reach: its node is down (%.150s)", reason);
+        snprintf(how, sizeof(how), "is out of reach: its node is down (%.96s)", reason);
     begin(job);
     for (unsigned r = 0; r < job->config.world; r++) {
         struct coll_rank *rank = &job->ranks[r];

@@ -40,16 +40,18 @@ static void list_missing(struct coll_why *why, unsigned number)
         snprintf(why->missing + used, room, ",...");
 }
 
-/* Adds "rank 1 (node 0, pid 7, last operation 11)" to the sentence. False when there is no room for it. */
+/* Adds "rank 1 (node 0, host a, pid 7, last operation 11)" to the sentence. False when there is no room for
+ * it. */
 static bool say_missing(struct coll_why *why, const struct coll_rank *rank)
 {
     enum { REST_BYTES = 96 }; /* for what fail_timeout adds */
-    char who[96];
+    char who[144], host[COLL_HOST_BYTES];
     size_t used = strlen(why->err.text);
     int len = rank->state == COLL_ABSENT
                   ? snprintf(who, sizeof(who), "%srank %u (has not joined)", used ? ", " : "", rank->number)
-                  : snprintf(who, sizeof(who), "%srank %u (node %u, pid %d, last operation %" PRIu64 ")",
-                             used ? ", " : "", rank->number, rank->node, (int)rank->pid, rank->last_seq);
+                  : snprintf(who, sizeof(who), "%srank %u (node %u, %spid %d, last operation %" PRIu64 ")",
+                             used ? ", " : "", rank->number, rank->node, coll_rank_host(rank, host),
+                             (int)rank->pid, rank->last_seq);
     if (used + (size_t)len + REST_BYTES > sizeof(why->err.text))
         return false;
     memcpy(why->err.text + used, who, (size_t)len + 1);

@@ -57,7 +57,8 @@ def test_a_missing_rank_on_another_node_is_etimedout_naming_rank_node_and_pid(fa
         call.fails(errno.ETIMEDOUT)
     for rank in ranks[:2]:
         contains(rank.status().splitlines()[-1], "result=ETIMEDOUT", "missing=2", "node 1", f"pid {ranks[2].pid}")
-    fabric.wait_event(job.name, "ETIMEDOUT", "missing=2", "node 1", f"pid {ranks[2].pid}", "last operation 1")
+    fabric.wait_event(job.name, "ETIMEDOUT", "missing=2",
+                      f"(node 1, host {os.uname().nodename[:31]}, pid {ranks[2].pid}, last operation 1)")
     for node in (0, 1):
         contains(job.on[node].read("stats"), "last_failure seq=2 result=ETIMEDOUT missing=2")
 
@@ -180,7 +181,8 @@ def test_a_killed_client_on_another_node_is_econnreset_everywhere_at_once(fabric
     for r in (0, 2, 3):
         contains(ranks[r].status().splitlines()[-1], "ECONNRESET", "rank 1", "node 1", str(ranks[1].pid))
         ranks[r].fails(errno.ECONNRESET)
-    fabric.wait_event(job.name, "rank 1", "lost", "node 1", f"pid {ranks[1].pid}", "last operation 1")
+    fabric.wait_event(job.name, "rank 1 is lost",
+                      f"(node 1, host {os.uname().nodename[:31]}, pid {ranks[1].pid}, last operation 1)")
     for node in range(3):
         contains(job.on[node].read("members"), f"rank=1 node=1 pid={ranks[1].pid} state=lost")
 
@@ -358,9 +360,10 @@ def test_a_killed_daemon_is_ehostdown_within_the_limit_and_named_on_every_node(f
     for call in pending:
         call.fails(errno.EHOSTDOWN)
     within(SOON, started, "the survivors' answers")
-    host = os.uname().nodename
+    host = os.uname().nodename[:31]
     fabric.wait_event("nodes/1", "down", host, pid, nodes=[0, 2])
-    fabric.wait_event(job.name, "rank 1", "node 1", "down", host, f"pid {ranks[1].pid}", "last operation 1", nodes=[0, 2])
+    fabric.wait_event(job.name, "rank 1", "node 1", "down", f"host {host}, pid {ranks[1].pid}, last operation 1",
+                      nodes=[0, 2])
     for r in (0, 2):
         contains(ranks[r].status().splitlines()[-1], "EHOSTDOWN", "rank 1", "node 1")
         started = time.monotonic()

@@ -83,8 +83,9 @@ def test_two_daemons_with_one_number_and_memories_of_their_own_are_named_on_all_
     rival = Mount(fabric.env, ("--fabric", fabric.name, "--node", "1", "--nodes", "2", "-c", config))
     fabric.wait_event("nodes/1", "two daemons claim to be node 1", f"process {fabric[1].pid}",
                       f"process {rival.pid}", nodes=[0])
-    fabric.wait_event("nodes/0", "refuses this node: another daemon claims to be node 1", nodes=[1])
-    wait_until(lambda: "the daemon of node 0 runs, but nothing of it arrives here" in rival.read("events"),
+    who = f"process {fabric[0].pid} on {os.uname().nodename[:31]}"
+    fabric.wait_event("nodes/0", f"node 0 ({who}) refuses this node: another daemon claims to be node 1", nodes=[1])
+    wait_until(lambda: f"the daemon of node 0 runs ({who}), but nothing of it arrives here" in rival.read("events"),
                "the other daemon knows why it waits")
     rival.finish()
 
@@ -141,7 +142,7 @@ def test_a_quick_restart_is_noticed_and_named(fabric):
     fabric[1].process.wait()
     fabric[1].start()
     wait_until(lambda: fabric.link(0, 1).get("pid") == str(fabric[1].pid) and fabric.is_up(), "node 1 is back")
-    fabric.wait_event("nodes/1", "down", before, nodes=[0])
+    fabric.wait_event("nodes/1", f"down: host {os.uname().nodename[:31]}, pid {before}: ", nodes=[0])
 
 
 @needs(nodes=2, options=("-o", "heartbeat_ms=3000"))

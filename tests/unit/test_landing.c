@@ -146,7 +146,7 @@ Test(landing, strangers_are_refused_in_words)
     refused(&theirs, -EPROTO, "node number 0 is used twice: here, and by process 4711 on one.example");
 
     theirs = ident(2);
-    refused(&theirs, -EPROTO, "is that of node 2 on one.example");
+    refused(&theirs, -EPROTO, "is that of node 2 (process 4711 on one.example)");
 
     theirs = ident(1);
     theirs.node_count = 4;

@@ -98,7 +98,7 @@ Test(peer, a_window_that_leads_elsewhere_behind_its_first_pages_is_found_out)
         cr_assert_not(ntbm_peer_is_open(peer(0)));
     }
     says(pair.side[0].event, "does not arrive at byte 6");
-    says(pair.side[1].event, "does not arrive whole at node 0");
+    says(pair.side[1].event, "does not arrive whole at node 0 (process 100 on zero)");
     cr_assert_eq(pair.side[0].events, 1, "told once, not at every try");
     sim_pair_run(&pair, 3000);
     cr_assert(sim_pair_is_up(&pair), "and it works once the cause is gone");
@@ -146,13 +146,18 @@ Test(peer, another_fabric_is_refused)
     sim_pair_init(&pair, 65536);
     struct ntbm_node_attr attr = sim_pair_attr(&pair, 1, 2000);
     attr.fabric = "other";
-    refuse_each_other(&attr, 0, 0, "belongs to fabric \"other\", this daemon to \"pair\"");
+    refuse_each_other(&attr, 0, 0,
+                      "node 1 (process 101 on one) belongs to fabric \"other\", this daemon to \"pair\"");
 }
 
 Test(peer, another_geometry_is_refused)
 {
     sim_pair_init(&pair, 65536);
     struct ntbm_node_attr attr = sim_pair_attr(&pair, 1, 2000);
+    attr.landing_bytes = 32768;
+    refuse_each_other(&attr, 0, 0, "node 1 (process 101 on one) has ");
+    sim_pair_init(&pair, 65536);
+    attr = sim_pair_attr(&pair, 1, 2000);
     attr.landing_bytes = 32768;
     refuse_each_other(&attr, 0, 0, "give both landing memories the same length");
 }
@@ -166,7 +171,7 @@ Test(peer, another_number_of_nodes_is_said_although_the_window_is_too_short_for_
     sim_pair_start(&pair, 1, &attr, 0);
     pair.side[1].link.bytes = 8192;
     sim_pair_run(&pair, 500);
-    says(pair.side[1].event, "node 0 counts 2 nodes in the fabric, this daemon 3");
+    says(pair.side[1].event, "node 0 (process 100 on zero) counts 2 nodes in the fabric, this daemon 3");
     sim_pair_fini(&pair);
 }
 
@@ -185,7 +190,8 @@ Test(peer, a_daemon_that_runs_but_is_not_heard_is_told_from_one_that_does_not_ru
     start_both();
     pair.side[1].emu.faults.lost = true;
     sim_pair_run(&pair, 1500);
-    says(pair.side[0].event, "the daemon of node 1 runs, but nothing of it arrives here");
+    says(pair.side[0].event,
+         "the daemon of node 1 runs (process 101 on one), but nothing of it arrives here");
     sim_pair_kill(&pair, 1);
     sim_pair_run(&pair, 2500);
     says(peer(0)->reason, "node 1");
@@ -215,7 +221,8 @@ Test(peer, two_daemons_with_one_number_are_both_kept_out_and_named)
         ((struct ntbm_words *)(place + 1))->hello = kept_word;
     }
     says(pair.side[0].event, "two daemons claim to be node 1: process 101 on one and process 333 on two");
-    says(pair.side[1].event, "node 0 (zero) refuses this node: another daemon claims to be node 1, too");
+    says(pair.side[1].event,
+         "node 0 (process 100 on zero) refuses this node: another daemon claims to be node 1, too");
     cr_assert_not(ntbm_peer_is_open(peer(0)));
     sim_pair_run(&pair, 15000);
     cr_assert(sim_pair_is_up(&pair), "and it works once one of them has gone: %s", peer(0)->reason);
