@@ -15,7 +15,8 @@
 #define ERRNO_MAX                                                                             \
     511u /* the kernel takes no answer with a greater one, and the client would wait for ever \
           */
-#define LOOK_NS 5000000u /* between looks for operations that do not move */
+#define LOOK_NS 5000000u      /* between looks for operations that do not move */
+#define FORGET_NS 1000000000u /* and for words that nobody waits for any more */
 
 /* What a JOB says first. ANSWERS: the sender has the ranks of the one it speaks to. */
 enum job_news { JOB_STATES, JOB_GONE, JOB_ANSWERS };
@@ -1064,8 +1065,11 @@ bool coll_net_poll(struct coll_net *net)
     if (now - net->looked_ns >= LOOK_NS) {
         net->looked_ns = now;
         end_stuck(net, now);
-        ring_forget(&net->ring);
         coll_witness_poll(net);
+    }
+    if (now - net->forgot_ns >= FORGET_NS) {
+        net->forgot_ns = now;
+        ring_forget(&net->ring);
     }
     tell_changed(net);
     return ring_poll(&net->ring);
@@ -1093,7 +1097,8 @@ static void tell(void *ctx, const struct ring_op *op, unsigned node, enum ring_w
     coll_net_send(ctx, node, &out);
 }
 
-/* The word comes before the last request does, by another way, or while the operation is made ready. */
+/* The word comes before the last request does, by another way, or while the operation waits for others on the
+ * same memory, or is made ready. Before it has come a request of the one who says it. */
 static bool expects(void *ctx, const struct ring_header *id)
 {
     const struct coll_net *net = ctx;
@@ -1105,9 +1110,9 @@ static bool expects(void *ctx, const struct ring_header *id)
         if (ring_id(tag->name) != id->tag)
             continue;
         const struct coll_operation *op = coll_tag_find(tag, id->seq);
-        return op ? op->state != COLL_FAILED : id->seq > tag->top;
+        return op && op->state != COLL_FAILED;
     }
-    return true;
+    return false;
 }
 
 int coll_net_init(struct coll_net *net, unsigned node, struct ntbm_peer **peers, unsigned node_count,

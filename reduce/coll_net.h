@@ -41,6 +41,7 @@ struct coll_net {
     struct ut_list heard;           /* the last JOB of each node and name, coll_net.c */
     uint64_t (*now)(void);
     uint64_t looked_ns;                          /* when operations were last looked at for progress */
+    uint64_t forgot_ns;                          /* when words for those that are over were last let go */
     struct coll_witness witness[RING_NODES_MAX]; /* by node number */
 };
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define STEPS_A_POLL 32u
-#define EARLY_MAX 256u /* words of one node about operations that have not started here */
 
 /* A chunk to hand on to the next node, read from this node's own memory. */
 struct ring_send {
@@ -761,21 +760,21 @@ static int prepare(struct ring *ring, struct ring_op *op)
     return alloc_steps(op);
 }
 
-static bool has_room_early(const struct ring *ring, unsigned node)
+static bool is_kept(const struct ring *ring, unsigned node, enum ring_word word, const struct ring_header *id)
 {
-    unsigned count = 0;
     UT_LIST_EACH(&ring->early, struct ring_early, link, early)
     {
-        count += early->node == node;
+        if (early->node == node && early->word == word && same_op(&early->id, id))
+            return true;
     }
-    return count < EARLY_MAX;
+    return false;
 }
 
-/* Keeps a word until its operation starts. */
+/* Keeps a word until its operation starts, which on the other node may have been long ago. */
 static void keep_early(struct ring *ring, unsigned node, enum ring_word word, const struct ring_header *id,
                        const void *bytes, uint32_t len)
 {
-    bool keep = len <= RING_PART_BYTES && has_room_early(ring, node) && ring->expects(ring->ctx, id);
+    bool keep = len <= RING_PART_BYTES && ring->expects(ring->ctx, id) && !is_kept(ring, node, word, id);
     struct ring_early *early = keep ? malloc(sizeof(*early) + len) : NULL;
     if (!early)
         return; /* if it was wanted, the operation will run out of time, and say so */

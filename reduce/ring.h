@@ -112,7 +112,8 @@ struct ring {
     /* Sends the word to the node, and with RING_PART the bytes. */
     void (*tell)(void *ctx, const struct ring_op *op, unsigned node, enum ring_word word, const void *bytes,
                  uint32_t len);
-    /* Whether that operation may still start here: then words about it are kept for it. */
+    /* Whether that operation may still start here: then words about it are kept for it, one of each from each
+     * node. So it is this that bounds what is kept. */
     bool (*expects)(void *ctx, const struct ring_header *id);
     uint64_t (*now)(void);
     void *ctx;

@@ -596,3 +596,16 @@ def test_a_node_that_comes_late_hears_of_all_requests_however_many_wait(fabric):
     fd = late.actor.call(_queue_many, late.file("barrier"), 2000)
     for rank, opened in zip([*early, late], [*queued, fd]):
         equal(rank.actor.call(_collect_all, opened, 2000), {"ok"}, f"results of rank {rank.number}")
+
+
+@needs(nodes=2)
+def test_a_node_may_run_ahead_of_another_by_as_many_operations_as_are_queued(fabric):
+    """On node 1 all work on the same memory, one after the other; on node 0 each on its own, so all begin at once."""
+    count = 300
+    ranks = fabric.job([0, 1], size=8 * count, depth=count, dtype="i64").ranks()
+    ranks[0].put(np.ones(count, np.int64).tobytes())
+    calls = [rank.actor.begin(queue_all, rank.path, [f"count=1 offset={8 * i * (rank is ranks[0])}" for i in range(count)])
+             for rank in ranks]
+    for call in calls:
+        equal({result_words(line)["result"] for line in call.result(30)}, {"ok"}, "results")
+    equal(np.frombuffer(ranks[0].get(8 * count), np.int64).tolist(), list(range(1, count + 1)), "sums")

@@ -512,3 +512,57 @@ Test(net, what_combines_nothing_is_heard_whatever_type_and_op_the_job_has)
     }
     end();
 }
+
+static void hear_part(uint64_t seq, uint32_t members)
+{
+    struct coll_out out = {.len = 0};
+    const float part = 1;
+    coll_put(&out, COLL_WIRE_PART, 1);
+    coll_put(&out, ring_id(job->name), 8);
+    coll_put(&out, seq, 8);
+    coll_put(&out, ring_id(""), 8);
+    coll_put(&out, members, 4);
+    coll_put_bytes(&out, &part, sizeof(part));
+    hear(&out);
+}
+
+/* All work on the same memory here, and so come one after the other; there they do not. */
+Test(net, a_node_may_run_ahead_by_all_operations_that_wait_here)
+{
+    enum { OPERATIONS = 1000 };
+    struct coll_cmd cmd = command("");
+    struct coll_why why;
+    cmd.count = 1;
+    begin("j", 0);
+    meet("j", 1);
+    for (unsigned seq = 1; seq <= OPERATIONS; seq++) {
+        cr_assert_eq(ask_command(&cmd, &why), 0);
+        hear_command(1, &cmd, seq, false);
+    }
+    cr_assert_eq(preparing->seq, 1);
+    uint32_t members = coll_op_members_sum(preparing);
+    for (unsigned seq = 1; seq <= OPERATIONS; seq++)
+        hear_part(seq, members);
+    while (preparing)
+        cr_assert_eq(start(), 0);
+    cr_assert_eq(answers, OPERATIONS, "%u", answers);
+    cr_assert_eq(answer.result, 0);
+    cr_assert_eq(buffer[0], OPERATIONS);
+    end();
+}
+
+Test(net, words_cost_bounded_memory_however_often_they_come_and_what_they_are_about)
+{
+    unsigned kept = 0;
+    begin("j", 0);
+    meet("j", 1);
+    hear_ask(1, "", 1, false);
+    for (unsigned i = 0; i < 5000; i++) {
+        hear_part(1, 1);
+        hear_part(i, 1);
+    }
+    for (const struct ut_list *word = net.ring.early.next; word != &net.ring.early; word = word->next)
+        kept++;
+    cr_assert_eq(kept, 1, "%u", kept);
+    end();
+}
