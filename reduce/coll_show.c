@@ -61,7 +61,8 @@ static void show_status_line(const struct coll_status *line, struct ut_text *out
         ut_text_addf(out, "%.*s collective=%s offset=%" PRIu64, (int)len - 1, result,
                      coll_kind_name(line->cmd.kind), line->cmd.offset);
     } else {
-        ut_text_addf(out, "refused result=%s", ut_err_name(line->why.result));
+        ut_text_addf(out, "refused result=%s%s%s", ut_err_name(line->why.result),
+                     line->why.missing[0] ? " missing=" : "", line->why.missing);
         if (line->parsed)
             ut_text_addf(out, " collective=%s", coll_kind_name(line->cmd.kind));
     }

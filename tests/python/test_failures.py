@@ -54,6 +54,25 @@ def test_a_rank_that_dies_is_heard_of_at_once_and_comes_back(mount):
     equal([first.result(), again.result()], [2.0, 2.0])
 
 
+def test_a_rank_that_was_lost_before_is_named_as_one_that_is_lost_meanwhile(mount):
+    from fabricfs import RankLost
+
+    def body(fabric):
+        if fabric.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        wait_until(lambda: fabric.members()[1].state == "lost", "rank 1 is lost")
+        with raises(RankLost):
+            try:
+                fabric.allreduce(bytearray(1))
+            except RankLost as error:
+                equal([(member.rank, member.state) for member in error.missing], [(1, "lost")])
+                raise
+
+    first, second = begin(mount, body)
+    equal(second.outcome(), (False, None))
+    first.result()
+
+
 def begin_rank(mount, body, rank, world=2, job="job", **config):
     from fabricfs import Fabric
 
