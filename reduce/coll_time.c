@@ -48,7 +48,8 @@ static bool say_missing(struct coll_why *why, const struct coll_rank *rank)
     char who[144], host[COLL_HOST_BYTES];
     size_t used = strlen(why->err.text);
     int len = rank->state == COLL_ABSENT
-                  ? snprintf(who, sizeof(who), "%srank %u (has not joined)", used ? ", " : "", rank->number)
+                  ? snprintf(who, sizeof(who), "%srank %u (has %s)", used ? ", " : "", rank->number,
+                             rank->incarnation ? "left" : "not joined")
                   : snprintf(who, sizeof(who), "%srank %u (node %u, %spid %d, last operation %" PRIu64 ")",
                              used ? ", " : "", rank->number, rank->node, coll_rank_host(rank, host),
                              (int)rank->pid, rank->last_seq);

@@ -135,6 +135,34 @@ def test_an_exception_in_a_rank_is_a_loss_for_the_others_at_once(mount):
     assert isinstance(second.outcome()[1], KeyError)
 
 
+def test_a_rank_that_leaves_while_another_goes_on_is_a_disagreement_each_time(mount):
+    from fabricfs import Disagreement
+
+    def body(fabric):
+        for _ in range(3 if fabric.rank == 0 else 0):
+            with raises(Disagreement, "rank 0 asked allreduce", "rank 1 asked barrier (as a rank that leaves does)"):
+                fabric.allreduce(bytearray(1))
+
+    begun = begin(mount, body, timeout=600)
+    for process in begun:
+        process.result()
+    equal(os.listdir(mount.file("jobs")), [], "jobs that are left")
+
+
+def test_who_leaves_does_not_wait_for_who_has_left_or_never_came(mount):
+    from fabricfs import Fabric
+    Fabric("job", 0, 2, mount=mount.path, wait=False, timeout=600).close()
+
+    def body(fabric):
+        if fabric.rank == 0:
+            fabric.barrier()  # which is what the other leaves with
+            wait_until(lambda: fabric.members()[1].state == "absent", "rank 1 has left")
+
+    for process in begin(mount, body, timeout=600):
+        process.result()
+    equal(os.listdir(mount.file("jobs")), [], "jobs that are left")
+
+
 def test_a_rank_that_is_another_process_is_not_taken_over(mount):
     from fabricfs import Fabric
     first = begin(mount, lambda fabric: signal.pause(), world=1)[0]

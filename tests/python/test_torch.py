@@ -237,6 +237,36 @@ def test_what_a_fabric_has_not_is_an_error(mount):
     equal(results(grouped(mount, body)), [2, 2])
 
 
+def test_a_group_that_one_process_destroys_is_an_error_for_the_others_at_once(mount):
+    def body(dist, torch, rank):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 10))
+        if rank == 1:
+            del model  # it holds the group
+            try:
+                raise ValueError("a mistake of the script")
+            except ValueError:
+                dist.destroy_process_group()
+            signal.pause()
+        with raises(OSError, "rank 1 asked barrier (as a rank that leaves does)"):
+            dist.all_reduce(torch.ones(1))
+        return "heard"
+    first, second = grouped(mount, body, seconds=600)
+    equal(first.result(), "heard")
+    second.kill()
+    second.outcome()
+
+
+def test_a_group_that_all_destroy_is_gone_though_others_are_there(mount):
+    def body(dist, torch, rank):
+        group = dist.new_group([0, 1])
+        dist.all_reduce(torch.ones(1), group=group)
+        dist.destroy_process_group(group)
+        del group
+        dist.barrier()
+        return len(os.listdir(mount.file("jobs")))
+    equal(results(grouped(mount, body)), [1, 1], "jobs")
+
+
 def test_a_process_that_dies_is_named_where_python_or_torch_itself_waits(mount):
     def body(dist, torch, rank):
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 10))

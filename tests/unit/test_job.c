@@ -360,8 +360,8 @@ Test(timeout, names_the_missing_with_node_process_and_last_operation)
     pass(30 * S);
     cr_assert_str_eq(a.why.missing, "1,2");
     cr_assert_str_eq(a.why.err.text,
-                     "rank 1 (node 0, pid 1001, last operation 1), rank 2 (has not joined) did not "
-                     "come within 30.000 s");
+                     "rank 1 (node 0, pid 1001, last operation 1), rank 2 (has left) did not come within "
+                     "30.000 s");
     assert_says(fix.event,
                 "operation 2 (allreduce f32 sum count=4) failed with ETIMEDOUT missing=1,2: rank 1");
 }

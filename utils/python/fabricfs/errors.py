@@ -60,6 +60,8 @@ def failure(number: int, what: str, status: str = "", of: "list[Member]" = []) -
     why = said.get("why") or os.strerror(number)
     if said.get("buffer") == "undefined":
         why += "; the buffer holds neither input nor result"
+    if number == errno.EPROTO:
+        why = why.replace("asked barrier", "asked barrier (as a rank that leaves does)")
     error = KINDS.get(number, FabricError)(number, f"{what}: {why}")
     missing = {int(rank) for rank in said.get("missing", "").split(",") if rank.isdecimal()}
     error.status, error.missing = status, tuple(member for member in of if member.rank in missing)

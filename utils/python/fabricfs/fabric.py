@@ -322,13 +322,26 @@ class Fabric:
                                                     f"{mine.node}; another run with this name needs another job=")
             time.sleep(LOOK_AGAIN_SECONDS)
 
-    def close(self) -> None:
-        """Leaves the job, after the operations that are under way; the last to leave removes it. Copy before what is
-        still needed: memory of the fabric may end with it."""
-        for work in list(self._works):
-            with contextlib.suppress(FabricError):
-                work.wait()
+    def close(self, wait: float = threading.TIMEOUT_MAX) -> None:
+        """Leaves the job after the operations that are under way, and together with the others: it asks for a barrier, so
+        that a rank that goes on instead, and would wait for this one, hears at once that they disagree. The last to leave
+        removes the job. Copy before what is still needed: memory of the fabric may end with it. wait: the seconds that it
+        stays at most; the job's timeout ends that, too."""
+        if self._finalizer.alive and os.getpid() == self._pid:
+            with contextlib.suppress(OSError):
+                self._say_goodbye(time.monotonic() + wait)
         self._finalizer()
+
+    def _say_goodbye(self, end: float) -> None:
+        for work in list(self._works):
+            with contextlib.suppress(FabricError, TimeoutError):
+                work.wait(max(0.0, end - time.monotonic()))
+        barrier = self._trigger("barrier")
+        os.set_blocking(barrier, False)
+        while all(member.state != "absent" for member in self.members()):  # who has left, or never came, is not waited for
+            os.write(barrier, b"\n")
+            if not _is_readable(barrier, end - time.monotonic()) or b"result=EPROTO" not in os.read(barrier, 4096):
+                return  # else a rank goes on, and shall hear it each time until it leaves as well
 
     def __enter__(self) -> "Fabric":
         return self
@@ -361,7 +374,7 @@ def _is_readable(fd: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     end = time.monotonic() + seconds
-    while not any(events & select.POLLIN for _, events in poll.poll(max(0.0, end - time.monotonic()) * 1000)):
+    while not any(events & select.POLLIN for _, events in poll.poll(min(max(0.0, end - time.monotonic()), 1e6) * 1000)):
         if time.monotonic() >= end:
             return False
         time.sleep(0.001)  # a rank of the job is lost, which poll says at once, each time

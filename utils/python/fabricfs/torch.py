@@ -7,9 +7,11 @@
 
     flat = fabricfs.torch.gradients(model, fabric)     # without DDP: backward() itself writes to the buffer
 """
+import atexit
 import collections
 import datetime
 import queue
+import sys
 import threading
 import uuid
 import weakref
@@ -25,6 +27,7 @@ Tensor = torch.Tensor
 OPS = {"SUM": "sum", "AVG": "avg", "MIN": "min", "MAX": "max", "PRODUCT": "prod", "BAND": "band", "BOR": "bor",
        "BXOR": "bxor"}
 LINGER_SECONDS = 60  # of a job whose processes were all killed: its name is its own, nobody can come back to it
+GOODBYE_SECONDS = 10  # for the others to destroy a group as well
 WORKS_KEPT = 256
 
 
@@ -118,9 +121,17 @@ def _nothing() -> None:
 
 
 def _leave(fabric: Fabric) -> None:
-    """Who has called destroy_process_group() leaves; a process that ends without is a lost rank."""
-    if not dist.is_initialized():
-        fabric.close()
+    """After destroy_process_group(). The others may let go of the group later or never, and a process that ends for an
+    exception must not be held up: so it does not stay for long."""
+    failed = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    fabric.close(wait=0 if failed else GOODBYE_SECONDS)
+
+
+def _leave_at_exit(group: "weakref.ref[Group]") -> None:
+    """A model may hold a destroyed group until the process ends. One that was not destroyed is a lost rank."""
+    here = group()
+    if here is not None and not dist.is_initialized():
+        _leave(here.fabric)
 
 
 def _bytes(x: Tensor) -> Tensor:
@@ -144,7 +155,8 @@ class Group(dist.ProcessGroup):
             store.set("fabricfs", f"{(launch.job_name() or 'torch')[:50]}-{uuid.uuid4().hex[:12]}")
         self.fabric = Fabric(store.get("fabricfs").decode(), rank, size, timeout=timeout.total_seconds(),
                              linger=LINGER_SECONDS)
-        weakref.finalize(self, _leave, self.fabric)  # a model may hold the group until the process ends
+        weakref.finalize(self, _leave, self.fabric).atexit = False
+        atexit.register(_leave_at_exit, weakref.ref(self))
         self._completer = Completer()
         # torch's C++ code holds the C++ half of a Work only; ours must be there until that has been waited for.
         self._works: "collections.deque[_Work]" = collections.deque(maxlen=WORKS_KEPT)
