@@ -439,6 +439,21 @@ static unsigned apply_ranks(struct coll_net_job *entry, unsigned node, struct co
     return count;
 }
 
+/* Whether a JOB, of which `in` stands behind the configuration, lists ranks. */
+static bool lists_ranks(struct coll_in in)
+{
+    char tag[COLL_TAG_BYTES];
+    for (uint64_t tags = coll_get(&in, 2); tags && !in.short_; tags--) {
+        get_tag(&in, tag);
+        coll_get(&in, 8);
+    }
+    for (uint64_t dropped = coll_get(&in, 2); dropped && !in.short_; dropped--) {
+        coll_get(&in, 2);
+        coll_get(&in, 4);
+    }
+    return coll_get(&in, 2);
+}
+
 /* One of us has no ranks in the job any more; when it has, we meet anew. */
 static void part_from(struct coll_net_job *entry, unsigned node)
 {
@@ -468,7 +483,8 @@ static void apply(struct coll_net *net, struct coll_net_job *entry, const struct
     if (in.short_ || (size_t)(in.end - in.at) < len)
         return;
     in.at += len;
-    int rc = compare(net, entry, heard->node, uid, config, len, &err);
+    bool has_ranks = lists_ranks(in); /* without, it may think of the job what it likes */
+    int rc = has_ranks ? compare(net, entry, heard->node, uid, config, len, &err) : 0;
     if (rc) {
         if (!entry->job->conflict.result)
             entry->job->conflict = (struct coll_why){.result = rc, .err = err};
@@ -476,7 +492,7 @@ static void apply(struct coll_net *net, struct coll_net_job *entry, const struct
     }
     if (!heard->answers && ring_nodes_has(&entry->knows, heard->node))
         part_from(entry, heard->node); /* it has begun anew, for instance when its last rank was dropped */
-    bool meets = heard->answers && !ring_nodes_has(&entry->knows, heard->node);
+    bool meets = has_ranks && heard->answers && !ring_nodes_has(&entry->knows, heard->node);
     apply_tags(entry, &in, meets, now);
     apply_dropped(entry, heard->node, &in, now);
     if (!apply_ranks(entry, heard->node, &in, now)) {
@@ -839,6 +855,8 @@ void coll_net_peer_down(struct coll_net *net, unsigned node, int loss, const cha
     {
         part_from(entry, node);
         coll_remote_node_lost(entry->job, node, loss, reason, net->now());
+        if (entry->job->conflict.result)
+            review(net, entry); /* it may have been the one who disagreed */
     }
 }
 

@@ -7,7 +7,7 @@ import select
 import numpy as np
 
 import oracle
-from harness import Fabric, all_fail, contains, equal, fails, needs, result_words, run_all, work_again
+from harness import Fabric, Job, all_fail, contains, equal, fails, needs, result_words, run_all, work_again
 from oracle import DTYPES, bf16_from_f32, bf16_to_f32, ops_of, part, random_input
 
 SLOT = 256 * 1024  # bytes of a slot in landing memory
@@ -532,6 +532,16 @@ def test_a_different_world_is_eproto_naming_both(fabric):
     all_fail(ranks, errno.EPROTO, "count=8")
     for rank in ranks:
         contains(rank.status(), "world", "2", "3")
+
+
+@needs(nodes=3)
+def test_who_disagreed_about_a_job_and_has_left_it_disturbs_nobody(fabric):
+    job = fabric.job([0, 1], size=4096)
+    ranks, other = job.ranks(), Job(fabric[2], 3, name=job.name).rank(2)
+    fabric.wait_event(job.name, "the nodes disagree")
+    all_fail(ranks, errno.EPROTO, "count=8")
+    os.rmdir(other.path)
+    work_again(ranks, "count=8")
 
 
 @needs(nodes=2)

@@ -566,3 +566,35 @@ Test(net, words_cost_bounded_memory_however_often_they_come_and_what_they_are_ab
     cr_assert_eq(kept, 1, "%u", kept);
     end();
 }
+
+/* Rank 1 on node 1 has another configuration. */
+static void disagree(void)
+{
+    struct coll_why why;
+    begin("j", 0);
+    struct coll_config other = job->config;
+    other.timeout_ns++;
+    hear_job(1, "j", &other, 1, COLL_JOINED);
+    cr_assert_eq(ask("", &why), -EPROTO);
+}
+
+Test(net, a_job_goes_on_when_the_node_that_disagreed_about_it_has_gone)
+{
+    struct coll_why why;
+    disagree();
+    sim_pair_kill(&pair, 1);
+    pass_time(1500);
+    cr_assert_eq(ask("", &why), 0, "%s", why.err.text);
+    end();
+}
+
+Test(net, a_job_goes_on_when_the_last_rank_of_a_node_that_disagreed_has_left)
+{
+    struct coll_why why;
+    disagree();
+    struct coll_config other = job->config;
+    other.timeout_ns++;
+    hear_job(1, "j", &other, 1, COLL_ABSENT);
+    cr_assert_eq(ask("", &why), 0, "%s", why.err.text);
+    end();
+}
