@@ -60,12 +60,12 @@ void coll_rank_note(struct coll_rank *rank, const struct coll_cmd *cmd, const st
     note(rank, 0, cmd, why, 0);
 }
 
-/* A rank that was dropped while its last operation ran is free now. Who has taken it over on another node may
- * have said so before, which had to wait: the host looks at that again. */
-static void offer_dropped(const struct coll_rank *rank)
+/* A rank that another node may have taken over while its last operation ran. It may have said so before, which
+ * had to wait: the host looks at that again. */
+static void offer_free(const struct coll_rank *rank)
 {
     const struct coll_host *host = rank->job->host;
-    if (host->changed && rank->state == COLL_DROPPED && !rank->asking)
+    if (host->changed && !coll_rank_is_held(rank) && !rank->asking)
         host->changed(host->ctx, rank->job);
 }
 
@@ -74,7 +74,8 @@ void coll_ask_answer(struct coll_ask *ask, const struct coll_why *why, uint64_t 
     struct coll_rank *rank = ask->rank;
     struct coll_job *job = rank->job;
     rank->asking--;
-    offer_dropped(rank);
+    if (ask->op->state == COLL_RUNNING)
+        offer_free(rank);
     if (!why->result)
         rank->last_seq = ask->op->seq;
     if (!coll_rank_is_local(rank)) {

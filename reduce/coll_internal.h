@@ -11,6 +11,8 @@
 
 #include "reduce/coll_job.h"
 
+#include <errno.h>
+
 #define COLL_WITHDRAWN_NS (2 * 1000000000ull) /* how long an interrupted request may come again (design) */
 #define COLL_CUT_NS (100 * 1000000ull)        /* how long a word about a link of other nodes is believed */
 #define COLL_FAILED_MAX 1024u                 /* failed operations a job keeps for ranks that are late */
@@ -31,6 +33,12 @@ static inline bool coll_rank_is_member(const struct coll_rank *rank)
 static inline bool coll_rank_is_counting(const struct coll_rank *rank)
 {
     return rank->state == COLL_JOINED || rank->state == COLL_PRESENT;
+}
+
+/* True when no other node can have it: one whose node is down may go on from another. */
+static inline bool coll_rank_is_held(const struct coll_rank *rank)
+{
+    return coll_rank_is_counting(rank) || (rank->state == COLL_LOST && rank->lost_rc == -ECONNRESET);
 }
 
 /* ---- coll_tag.c ---- */

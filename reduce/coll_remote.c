@@ -23,11 +23,9 @@ static void set_conflict(struct coll_job *job, const struct coll_rank *rank, uns
                rank->number, rank->node, (int)rank->pid, node);
 }
 
-/* A rank whose node is down may go on from another one. */
 static bool is_taken_elsewhere(const struct coll_rank *rank, unsigned node)
 {
-    bool is_lost = rank->state == COLL_LOST && rank->lost_rc == -ECONNRESET;
-    return rank->node != node && (coll_rank_is_counting(rank) || is_lost);
+    return rank->node != node && coll_rank_is_held(rank);
 }
 
 static void fail_lost(struct coll_rank *rank, int rc, const char *how, uint64_t now)

@@ -10,6 +10,7 @@
 #define COUNT 2000u
 
 static struct sim_pair pair;
+static struct ntbm_peer *peers[3]; /* node 2 says something, and is never there */
 static struct coll_net net;
 static struct coll_job *job;
 static struct coll_rank *rank;
@@ -261,11 +262,12 @@ static void make_job(const char *name, struct coll_job **out)
 /* Node 0, which is up with node 1 and has rank 0 or 1 of a job of two. */
 static void begin(const char *name, unsigned number)
 {
-    static const unsigned order[] = {0, 1};
+    static const unsigned order[] = {0, 1, 2};
     sim_pair_init(&pair, 65536);
     sim_pair_restart(&pair, 0, 1000);
     sim_pair_restart(&pair, 1, 2000);
-    cr_assert_eq(coll_net_init(&net, 0, pair.side[0].node.peers, 2, order, now), 0);
+    peers[1] = pair.side[0].peer;
+    cr_assert_eq(coll_net_init(&net, 0, peers, 3, order, now), 0);
     make_job(name, &job);
     cr_assert_eq(coll_net_add(&net, job, 0, NULL), 0);
     cr_assert_eq(coll_rank_join(job, number, 0, 1, now(), &rank), 0);
@@ -597,4 +599,35 @@ Test(net, a_job_goes_on_when_the_last_rank_of_a_node_that_disagreed_has_left)
     hear_job(1, "j", &other, 1, COLL_ABSENT);
     cr_assert_eq(ask("", &why), 0, "%s", why.err.text);
     end();
+}
+
+/* Its last operation is still made ready here, and node 2 is heard of it meanwhile. */
+static void move_while_preparing(void)
+{
+    hear_job(2, "j", &job->config, 1, COLL_JOINED);
+    cr_assert(preparing && job->ranks[1].node == 1);
+    coll_op_finish(preparing, -ECANCELED, "", now());
+    coll_net_poll(&net);
+    coll_job_check(job);
+    cr_assert_eq(job->ranks[1].state, COLL_JOINED);
+    cr_assert_eq(job->ranks[1].node, 2);
+    cr_assert_eq(job->lost, 0);
+    end();
+}
+
+Test(net, a_rank_that_left_one_node_for_another_is_known_when_its_last_operation_is_over)
+{
+    begin_preparing();
+    hear_job(1, "j", &job->config, 1, COLL_ABSENT);
+    cr_assert_eq(job->ranks[1].state, COLL_ABSENT);
+    move_while_preparing();
+}
+
+Test(net, a_rank_that_lost_its_node_and_went_to_another_is_known_when_its_last_operation_is_over)
+{
+    begin_preparing();
+    sim_pair_kill(&pair, 1);
+    pass_time(1500);
+    cr_assert_eq(job->ranks[1].state, COLL_LOST);
+    move_while_preparing();
 }
