@@ -60,8 +60,8 @@ void coll_rank_note(struct coll_rank *rank, const struct coll_cmd *cmd, const st
     note(rank, 0, cmd, why, 0);
 }
 
-/* A rank that another node may have taken over while its last operation ran. It may have said so before, which
- * had to wait: the host looks at that again. */
+/* A rank that another node may have taken over while its last operation ran. It may have said so before,
+ * which had to wait: the host looks at that again. */
 static void offer_free(const struct coll_rank *rank)
 {
     const struct coll_host *host = rank->job->host;
