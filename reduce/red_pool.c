@@ -211,22 +211,27 @@ void red_pool_hurry(struct red_pool *pool)
     }
 }
 
-/* Takes up to `wanted` idle workers out for calling, but not one that has to run on CPU `except`. Lock held.
- */
-static void choose(struct red_pool *pool, unsigned wanted, int except, struct ut_list *out)
+/* Takes up to `wanted` idle workers out for calling. That of the caller's own CPU comes last, or not at all
+ * when the caller is to stay there: it takes the caller's place the moment it is called, and those after it
+ * would wait until it sleeps again. Lock held. */
+static void choose(struct red_pool *pool, unsigned wanted, bool stays, struct ut_list *out)
 {
+    const int here = sched_getcpu();
+    struct worker *own = NULL;
     ut_list_init(out);
     UT_LIST_EACH(&pool->idle, struct worker, link, worker)
     {
-        if (wanted == 0) {
-            break;
+        if (worker->cpu >= 0 && worker->cpu == here) {
+            own = worker;
+        } else if (wanted > 0) {
+            ut_list_remove(&worker->link);
+            ut_list_append(out, &worker->link);
+            wanted--;
         }
-        if (worker->cpu >= 0 && worker->cpu == except) {
-            continue;
-        }
-        ut_list_remove(&worker->link);
-        ut_list_append(out, &worker->link);
-        wanted--;
+    }
+    if (own && wanted > 0 && !stays) {
+        ut_list_remove(&own->link);
+        ut_list_append(out, &own->link);
     }
 }
 
@@ -241,9 +246,9 @@ static void call(struct ut_list *workers)
 }
 
 /* Queues the work, of which `left` things are to be done before it is finished, and wakes workers for so many
- * of its blocks. */
+ * of its blocks; the caller may stay on its CPU to do some itself. */
 static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left, unsigned for_workers,
-                    int except)
+                    bool stays)
 {
     struct ut_list called;
     assert(work->block_count > 0);
@@ -255,14 +260,14 @@ static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left,
     pthread_mutex_lock(&pool->lock);
     work->hurries = atomic_load(&pool->hurries);
     ut_list_append(&pool->queue, &work->link);
-    choose(pool, for_workers, except, &called);
+    choose(pool, for_workers, stays, &called);
     pthread_mutex_unlock(&pool->lock);
     call(&called);
 }
 
 void red_pool_submit(struct red_pool *pool, struct red_work *work)
 {
-    enqueue(pool, work, work->block_count, work->block_count, -1);
+    enqueue(pool, work, work->block_count, work->block_count, false);
 }
 
 static void pause_briefly(void)
@@ -290,7 +295,7 @@ bool red_pool_share(struct red_pool *pool, struct red_work *work)
 {
     const unsigned others = pool->thread_count - 1; /* this thread is busy in place of a worker */
     const unsigned block_count = work->block_count;
-    enqueue(pool, work, block_count + 1, block_count - 1 < others ? block_count - 1 : others, sched_getcpu());
+    enqueue(pool, work, block_count + 1, block_count - 1 < others ? block_count - 1 : others, true);
     for (;;) {
         pthread_mutex_lock(&pool->lock);
         const bool found = work->next_idx < block_count;
@@ -460,7 +465,7 @@ static bool end_pool(struct red_pool *pool, const struct timespec *deadline)
     red_pool_hurry(pool);
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
-    choose(pool, pool->thread_count, -1, &called);
+    choose(pool, pool->thread_count, false, &called);
     pthread_mutex_unlock(&pool->lock);
     call(&called);
     for (; pool->thread_count > 0; pool->thread_count--) {

@@ -13,7 +13,10 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define MAX_BLOCKS 1000u
 
@@ -402,6 +405,88 @@ Test(pool, where_there_is_a_worker_for_each_cpu_each_has_its_own, .timeout = 20)
     for (unsigned i = 0; i < CPU_SETSIZE; i++) {
         cr_assert_eq(atomic_load(&here.met[i]), CPU_ISSET(i, &usable) ? 1 : 0, "CPU %u", i);
     }
+}
+
+/* A work of two workers on two CPUs, the caller on the first: what its worker finds of the other one. */
+struct pair {
+    struct red_work work;
+    int cpu[2];
+    atomic_int tid[2]; /* of the workers, known from the first round on */
+    sem_t finished;
+    atomic_bool looked;
+    atomic_uint asleep; /* so often the other one had not been called yet */
+};
+
+static char state_of(int tid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    FILE *file = fopen(path, "r");
+    cr_assert(file && fgets(text, sizeof text, file), "%s", path);
+    fclose(file);
+    return strrchr(text, ')')[2];
+}
+
+static void look_at_other(struct red_work *work, unsigned idx)
+{
+    struct pair *pair = UT_CONTAINER(work, struct pair, work);
+    const bool beside_caller = sched_getcpu() == pair->cpu[0];
+    const uint64_t until = ut_clock_ns() + 10 * UT_NS_PER_S;
+    atomic_store(&pair->tid[beside_caller ? 0 : 1], gettid());
+    if (beside_caller) {
+        const int other = atomic_load(&pair->tid[1]);
+        if (other && !atomic_load(&pair->looked) && state_of(other) == 'S') {
+            atomic_fetch_add(&pair->asleep, 1);
+        }
+        atomic_store(&pair->looked, true);
+    }
+    while (!(atomic_load(&pair->looked) && atomic_load(&pair->tid[1])) && ut_clock_ns() < until) {
+    }
+    (void)idx;
+}
+
+static void pair_finished(struct red_work *work)
+{
+    sem_post(&UT_CONTAINER(work, struct pair, work)->finished);
+}
+
+/* One may sleep for a moment because the other has the lock, but then the other does not. */
+static void wait_until_asleep(struct pair *pair)
+{
+    const int first = atomic_load(&pair->tid[0]), second = atomic_load(&pair->tid[1]);
+    while (state_of(first) != 'S' || state_of(second) != 'S' || state_of(first) != 'S') {
+        sched_yield();
+    }
+}
+
+Test(pool, the_worker_beside_the_caller_is_called_last, .timeout = 60)
+{
+    static struct pair pair = {.work = {.block = look_at_other, .finish = pair_finished, .block_count = 2}};
+    cpu_set_t usable, set;
+    sched_getaffinity(0, sizeof usable, &usable);
+    if (CPU_COUNT(&usable) < 2) {
+        cr_skip_test("one CPU only");
+    }
+    CPU_ZERO(&set);
+    for (int cpu = 0, found = 0; found < 2; cpu++) {
+        if (CPU_ISSET(cpu, &usable)) {
+            pair.cpu[found++] = cpu;
+            CPU_SET(cpu, &set);
+        }
+    }
+    sched_setaffinity(0, sizeof set, &set);
+    struct red_pool *pool = pool_of(0);
+    CPU_CLR(pair.cpu[1], &set);
+    sched_setaffinity(0, sizeof set, &set);
+    sem_init(&pair.finished, 0, 0);
+    for (unsigned round = 0; round < 50; round++) {
+        atomic_store(&pair.looked, false);
+        red_pool_submit(pool, &pair.work);
+        sem_wait(&pair.finished);
+        wait_until_asleep(&pair);
+    }
+    red_pool_destroy(pool);
+    cr_assert_eq(atomic_load(&pair.asleep), 0);
 }
 
 static sigset_t worker_mask;
