@@ -15,8 +15,9 @@
 #include "utils/ut_clock.h"
 #include "utils/ut_text.h"
 
-/* In step with the others where the skew of filling a large buffer would be measured; small operations are
- * their own barrier, one after the other. */
+/* In step with the others, before and after, where filling and comparing large buffers would be measured:
+ * where ranks share a core, the one would delay others' beginning and the other their waking. Small
+ * operations are their own barrier, one after the other. */
 #define STEP_BYTES (256u << 10)
 
 struct live {
@@ -205,15 +206,21 @@ static void operate(struct live *live)
 
 /* ---- all iterations of a size ---- */
 
+static void meet(const struct live *live)
+{
+    if (live->plan->bytes > STEP_BYTES && !ctl_perf_step_wait(&live->plan->ranks, NULL, NULL))
+        _exit(1);
+}
+
 /* Nanoseconds of one operation; data are stored before, and compared after, outside of what is measured. */
 static uint64_t iterate(struct live *live)
 {
     fill(live);
-    if (live->plan->bytes > STEP_BYTES && !ctl_perf_step_wait(&live->plan->ranks, NULL, NULL))
-        _exit(1);
+    meet(live);
     const uint64_t start = ut_clock_ns();
     operate(live);
     const uint64_t took = ut_clock_ns() - start;
+    meet(live);
     check(live);
     return took / live->plan->queue;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What PyTorch's Gloo takes for an all_reduce, measured as fabricctl perf measures: f32 sums in place, known data
 stored before and every element compared after each operation, an iteration as long as at the rank where it took
-longest, all ranks starting together above 256 KiB; each rank bound to a core of its own where there are as many.
+longest, all ranks together before and after it above 256 KiB; each rank bound to a core of its own where there are as many.
 
     peer_gloo.py PORT WORLD BYTES:ITERATIONS...
 
@@ -35,6 +35,8 @@ def measure(rank, world, bytes_, iterations):
         start = time.monotonic()
         dist.all_reduce(data)
         seconds = time.monotonic() - start
+        if bytes_ > TOGETHER_BYTES:
+            dist.barrier()
         if i >= warm_ups:
             took[i - warm_ups] = seconds
         if not torch.equal(data, total):

@@ -1,7 +1,7 @@
 /*
  * What MPI_Allreduce takes, measured as fabricctl perf measures: f32 sums, known data stored before
  * and every element compared after each operation, an iteration as long as at the rank where it took longest,
- * all ranks starting together above 256 KiB.
+ * all ranks together before and after it above 256 KiB.
  *
  *   mpirun -n RANKS peer_mpi BYTES:ITERATIONS...
  *
@@ -49,15 +49,21 @@ static size_t count_wrong(const float *data, size_t count)
     return wrong;
 }
 
+static void meet(size_t count)
+{
+    if (count * sizeof(float) > TOGETHER_BYTES)
+        MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* From one buffer to another: in place, an MPI that copies first would pay for new memory each time. */
 static uint64_t iterate(float *input, float *data, size_t count, size_t *wrong)
 {
     fill(input, count);
-    if (count * sizeof *data > TOGETHER_BYTES)
-        MPI_Barrier(MPI_COMM_WORLD);
+    meet(count);
     const uint64_t start = ut_clock_ns();
     MPI_Allreduce(input, data, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     const uint64_t took = ut_clock_ns() - start;
+    meet(count);
     *wrong += count_wrong(data, count);
     return took;
 }
