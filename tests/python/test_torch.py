@@ -225,6 +225,26 @@ def test_groups_of_some_ranks_are_jobs_of_their_own(mount):
     equal(results(grouped(mount, body, 3)), [[2], [3], [2, 3]])
 
 
+def test_a_store_serves_one_group_after_another(mount):
+    module("torch")
+    port = free_port()
+
+    def process(rank):
+        import datetime
+        import torch.distributed as dist
+        import fabricfs.torch
+        os.environ["FABRIC_MOUNT"] = mount.path
+        store, jobs = dist.TCPStore("127.0.0.1", int(port), 2, rank == 0), set()
+        for _ in range(20):  # now one is ahead, now the other
+            fabric = fabricfs.torch.Group(store, rank, 2, datetime.timedelta(minutes=10)).fabric
+            jobs.add(fabric.job)
+            fabric.close()
+        return jobs
+
+    first, second = results([Process(process, rank) for rank in range(2)])
+    equal((len(first), second), (20, first), "jobs")
+
+
 def test_what_a_fabric_has_not_is_an_error(mount):
     def body(dist, torch, rank):
         with raises((RuntimeError, NotImplementedError)):

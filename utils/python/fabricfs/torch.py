@@ -151,9 +151,10 @@ class Group(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta):
         super().__init__(rank, size)
-        if rank == 0:  # others of this launch may have had the same store, and the same launch other groups
-            store.set("fabricfs", f"{(launch.job_name() or 'torch')[:50]}-{uuid.uuid4().hex[:12]}")
-        self.fabric = Fabric(store.get("fabricfs").decode(), rank, size, timeout=timeout.total_seconds(),
+        key = f"fabricfs group {store.add(f'fabricfs rank {rank}', 1)}"  # the same store may have served groups before
+        if rank == 0:  # the same launch may have other groups
+            store.set(key, f"{(launch.job_name() or 'torch')[:50]}-{uuid.uuid4().hex[:12]}")
+        self.fabric = Fabric(store.get(key).decode(), rank, size, timeout=timeout.total_seconds(),
                              linger=LINGER_SECONDS)
         weakref.finalize(self, _leave, self.fabric).atexit = False
         atexit.register(_leave_at_exit, weakref.ref(self))
