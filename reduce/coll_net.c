@@ -624,7 +624,11 @@ void coll_net_changed(struct coll_net *net, struct coll_job *job)
     struct coll_net_job *entry = entry_of(net, job);
     if (!entry)
         return;
-    entry->changed = true; /* the machine is in the middle of it: told at the next poll */
+    entry->changed = true; /* the machine is in the middle of it: told at its next request, or poll */
+    for (unsigned n = 0; n < net->node_count; n++) {
+        if (n != net->node)
+            ring_nodes_add(&entry->untold, n);
+    }
 }
 
 static bool has_room(const struct coll_net *net, unsigned node)
@@ -651,10 +655,6 @@ static void tell_changed(struct coll_net *net)
     {
         if (entry->changed)
             review(net, entry);
-        for (unsigned n = 0; entry->changed && n < net->node_count; n++) {
-            if (n != net->node)
-                ring_nodes_add(&entry->untold, n);
-        }
         entry->changed = false;
         if (!ring_nodes_empty(&entry->untold))
             tell_untold(net, entry);

@@ -24,7 +24,7 @@ struct coll_net_job {
     struct coll_job *job;
     uint64_t id; /* ring_id of its name */
     uid_t uid;
-    bool changed;             /* since the others were last told */
+    bool changed;             /* since what the others have told was last looked at */
     bool told;                /* the others have heard of ranks of ours: they must hear when those leave */
     struct ring_nodes untold; /* nodes that are to be told when there is room */
     /* By node. Two nodes with ranks in the job meet: each says so, each answers what it has heard
@@ -85,8 +85,7 @@ struct coll_net_run {
  * -errno, and it will not: -EHOSTDOWN or -ENOLINK when a node of it is out of reach. */
 int coll_net_start(struct coll_net *net, struct coll_net_run *run, const struct red_table *table);
 
-/* Tells what has changed in jobs, and moves data; true when some moved. Call after polling the peers, and
- * before anything more happens in a job: its requests must not be told before its ranks. */
+/* Tells what has changed in jobs, and moves data; true when some moved. Call after polling the peers. */
 bool coll_net_poll(struct coll_net *net);
 
 /* True while operations are under way over the ring. */

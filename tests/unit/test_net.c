@@ -631,3 +631,21 @@ Test(net, a_rank_that_lost_its_node_and_went_to_another_is_known_when_its_last_o
     cr_assert_eq(job->ranks[1].state, COLL_LOST);
     move_while_preparing();
 }
+
+/* A rank that was lost is back, and asks before the loop comes round. */
+Test(net, who_hears_a_request_has_heard_of_its_rank)
+{
+    struct coll_why why;
+    begin("j", 0);
+    meet("j", 1);
+    cr_assert_eq(coll_rank_promise(rank, 1, now()), 0);
+    coll_rank_lost(rank, 1, 1, now());
+    pass_time(20);
+    cr_assert_eq(coll_rank_promise(rank, 2, now()), 0);
+    cr_assert_eq(ask("", &why), 0);
+    unsigned heard = pair.side[1].messages;
+    sim_pair_run(&pair, 20);
+    cr_assert_eq(pair.side[1].messages, heard + 2);
+    cr_assert_eq(pair.side[1].message[0], COLL_WIRE_ASK, "the last");
+    end();
+}
