@@ -185,6 +185,26 @@ def test_another_config_than_the_jobs_is_refused_with_the_reason(mount):
     os.rmdir(mount.file("jobs/wrong"))
 
 
+def test_when_the_daemon_ends_it_is_said_and_a_fabric_can_be_closed_and_made_anew(mount):
+    from fabricfs import Fabric, FabricError
+    fabric = Fabric("job", 0, 1, mount=mount.path)
+    fabric.barrier()
+    mount.process.kill()
+    mount.process.wait()
+    with raises(FabricError, "barrier of rank 0 in job job", "the daemon has ended", "start it"):
+        fabric.barrier()
+    fabric.close()
+    with raises(OSError, "not connected", mount.path):
+        Fabric("job", 0, 1, mount=mount.path)
+    mount.process = None
+    mount.start()
+    with Fabric("job", 0, 1, mount=mount.path) as fabric:
+        fabric.barrier()
+        os.rmdir(fabric.path + "/ranks/0")
+        with raises(FabricError, "this rank of it, was removed"):
+            fabric.barrier()
+
+
 @needs(mount=False)
 def test_where_nothing_is_mounted_it_is_said(env):
     from fabricfs import Fabric

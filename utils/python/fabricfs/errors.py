@@ -40,6 +40,10 @@ class Disagreement(FabricError):
 KINDS = {errno.ETIMEDOUT: RanksMissing, errno.ECONNRESET: RankLost, errno.EHOSTDOWN: NodeLost,
          errno.ENOLINK: NodeLost, errno.EPROTO: Disagreement}
 
+NO_DAEMON = "the daemon has ended, and the job with it: start it (fabricfs MOUNT), then the script, again"
+WHYS = {errno.ENOTCONN: NO_DAEMON, errno.ECONNABORTED: NO_DAEMON, errno.ESHUTDOWN: NO_DAEMON,
+        errno.ENODEV: "the job, or this rank of it, was removed"}  # what no status can say
+
 
 def words(line: str) -> "dict[str, str]":
     """key=value words; a value in quotes may hold blanks."""
@@ -57,7 +61,7 @@ def members(text: str) -> "list[Member]":
 def failure(number: int, what: str, status: str = "", of: "list[Member]" = []) -> FabricError:
     """The exception for an errno. what: the operation in words; status: its line; of: the job's members now."""
     said = words(status)
-    why = said.get("why") or os.strerror(number)
+    why = said.get("why") or WHYS.get(number) or os.strerror(number)
     if said.get("buffer") == "undefined":
         why += "; the buffer holds neither input nor result"
     if number == errno.EPROTO:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional, Tuple, Union
 from fabricfs import launch
 from fabricfs.arrays import ELEMENT_BYTES, FORMATS, LONG_NAMES, View, address_of, name_of, view_of
 from fabricfs.errors import FabricError, Member, failure, members, words
-from fabricfs.memory import Memory
+from fabricfs.memory import Memory, close
 
 Shape = Union[int, Tuple[int, ...]]
 Over = Callable[[bool], None]  # called once with whether it succeeded: moves the data back
@@ -301,6 +301,8 @@ class Fabric:
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENODEV):
                     raise  # else the last rank of an earlier run has just removed the job
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(f"{self.mount}/jobs")  # a mount whose daemon has ended says so
         raise FileNotFoundError(errno.ENOENT, f"no fabric is mounted at {self.mount}")
 
     def _configure(self, lines: str) -> None:
@@ -353,7 +355,7 @@ class Fabric:
 
 def _leave(pid: int, triggers: "set[int]", memory: Memory, directory: str) -> None:
     for fd in triggers:
-        os.close(fd)
+        close(fd)
     memory.close()
     if os.getpid() == pid:  # a forked process has copies, and is no rank
         with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ A mapping is memory for as long as anybody refers to it (an array, a tensor, an 
 the file is used again. Whatever lies in a mapping is known by its address, so that an operation on it moves nothing.
 """
 import bisect
+import contextlib
 import ctypes
 import mmap
 import os
@@ -12,6 +13,12 @@ import weakref
 from typing import Optional
 
 from fabricfs.arrays import address_of
+
+
+def close(fd: int) -> None:
+    """It is closed even where that fails, since no daemon hears of it any more."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 class Memory:
@@ -65,7 +72,7 @@ class Memory:
     def close(self) -> None:
         """Ends the use of the file; what is mapped stays so."""
         self._spare.clear()
-        os.close(self._fd)
+        close(self._fd)
 
     def _cut(self, length: int) -> "tuple[int, bool]":
         """A range of the file that nobody uses: its offset, and whether it was never used before."""
