@@ -165,6 +165,9 @@ void coll_tag_tick(struct coll_tag *tag, uint64_t now, uint64_t *next);
 /* Tells the other nodes that the job has changed, unless that was heard from one. */
 void coll_job_tell(struct coll_job *job);
 
+/* True when a process on another node has promised to take part. */
+bool coll_job_has_remote_participant(const struct coll_job *job);
+
 /* Takes one rank out; see coll_job_drop, which drops several under one epoch. */
 void coll_rank_drop(struct coll_rank *rank, uint64_t now);
 

@@ -96,7 +96,7 @@ bool coll_job_is_busy(const struct coll_job *job)
     return !ut_list_empty(&job->active);
 }
 
-static bool has_remote_participant(const struct coll_job *job)
+bool coll_job_has_remote_participant(const struct coll_job *job)
 {
     for (unsigned r = 0; job->ranks && r < job->config.world; r++) {
         if (job->ranks[r].state == COLL_PRESENT && !coll_rank_is_local(&job->ranks[r]))
@@ -105,11 +105,15 @@ static bool has_remote_participant(const struct coll_job *job)
     return false;
 }
 
+static bool is_idle(const struct coll_job *job)
+{
+    return !job->participants && !coll_job_has_remote_participant(job) && !coll_job_is_busy(job);
+}
+
 bool coll_job_is_over(const struct coll_job *job, uint64_t now)
 {
     uint64_t linger = job->config.linger_ns;
-    return linger != COLL_LINGER_NEVER && !job->participants && !has_remote_participant(job) &&
-           !coll_job_is_busy(job) && now - job->idle_since >= linger;
+    return linger != COLL_LINGER_NEVER && is_idle(job) && now - job->idle_since >= linger;
 }
 
 void coll_job_touch(struct coll_job *job, uint64_t now)
@@ -127,7 +131,7 @@ void coll_job_tick(struct coll_job *job, uint64_t now)
         coll_tag_tick(tag, now, &next);
     }
     coll_job_advance(job, now); /* what was behind the turn of one that has failed */
-    if (!job->participants && job->config.linger_ns != COLL_LINGER_NEVER && !coll_job_is_busy(job)) {
+    if (job->config.linger_ns != COLL_LINGER_NEVER && is_idle(job)) {
         uint64_t over = job->idle_since + job->config.linger_ns;
         if (over < next)
             next = over;

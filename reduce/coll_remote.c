@@ -139,17 +139,26 @@ static void end(struct coll_job *job)
     job->hearing = false;
 }
 
+/* The time that a job lingers begins when its last participant goes, on whichever node. */
+static void linger(struct coll_job *job, bool took_part, uint64_t now)
+{
+    if (took_part && !coll_job_has_remote_participant(job))
+        coll_job_touch(job, now);
+}
+
 void coll_remote_ranks(struct coll_job *job, unsigned node, const struct coll_remote *ranks, unsigned count,
                        uint64_t now)
 {
     if (!job->config.world || node == job->node || coll_job_make_ranks(job))
         return;
+    bool took_part = coll_job_has_remote_participant(job);
     begin(job);
     leave_unlisted(job, node, ranks, count, now);
     for (unsigned i = 0; i < count; i++) {
         if (ranks[i].number < job->config.world)
             take_rank(job, node, &ranks[i], now);
     }
+    linger(job, took_part, now);
     coll_job_recount(job, now);
     end(job);
     coll_job_tick(job, now);
@@ -463,6 +472,7 @@ void coll_remote_node_lost(struct coll_job *job, unsigned node, int rc, const ch
                  COLL_LINK_ENDS(job->node, node), reason);
     else
         snprintf(how, sizeof(how), "is out of reach: its node is down (%.96s)", reason);
+    bool took_part = coll_job_has_remote_participant(job);
     begin(job);
     for (unsigned r = 0; r < job->config.world; r++) {
         struct coll_rank *rank = &job->ranks[r];
@@ -471,6 +481,7 @@ void coll_remote_node_lost(struct coll_job *job, unsigned node, int rc, const ch
         if (coll_rank_is_counting(rank) && rank->node == node)
             fail_lost(rank, rc, how, now);
     }
+    linger(job, took_part, now);
     coll_job_recount(job, now);
     end(job);
 }

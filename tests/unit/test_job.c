@@ -1222,3 +1222,33 @@ Test(lingering, never_means_never)
     cr_assert_eq(configure("linger=never"), 0);
     cr_assert(!coll_job_is_over(fix.job, UINT64_MAX / 2));
 }
+
+Test(lingering, waits_for_ranks_of_other_nodes_without_waking_the_loop)
+{
+    struct coll_remote there = {.number = 1, .state = COLL_PRESENT, .incarnation = 7, .pid = PID(1)};
+    cr_assert_eq(coll_rank_leave(fix.rank[1], fix.now), 0);
+    coll_remote_ranks(fix.job, 1, &there, 1, fix.now);
+    pass(3600 * S - 1);
+    fix.now += 2;
+    fix.wake = UINT64_MAX;
+    coll_job_tick(fix.job, fix.now);
+    cr_assert_gt(fix.wake, fix.now, "there is nothing to do");
+    cr_assert(!coll_job_is_over(fix.job, fix.now));
+    there.state = COLL_JOINED;
+    coll_remote_ranks(fix.job, 1, &there, 1, fix.now);
+    cr_assert_eq(fix.wake, fix.now + 3600 * S, "counted from when the last of them has gone");
+    cr_assert(!coll_job_is_over(fix.job, fix.now + 3600 * S - 1));
+    cr_assert(coll_job_is_over(fix.job, fix.now + 3600 * S));
+}
+
+Test(lingering, counts_from_when_the_node_of_the_last_participant_went_down)
+{
+    struct coll_remote there = {.number = 1, .state = COLL_PRESENT, .incarnation = 7, .pid = PID(1)};
+    cr_assert_eq(coll_rank_leave(fix.rank[1], fix.now), 0);
+    coll_remote_ranks(fix.job, 1, &there, 1, fix.now);
+    fix.now += 10000 * S;
+    fix.wake = UINT64_MAX;
+    coll_remote_node_lost(fix.job, 1, -EHOSTDOWN, "it is silent", fix.now);
+    cr_assert_eq(fix.wake, fix.now + 3600 * S);
+    cr_assert(!coll_job_is_over(fix.job, fix.now + 3600 * S - 1));
+}
