@@ -382,13 +382,15 @@ static int ask(struct fs_wait *wait, const struct coll_cmd *cmd, pid_t pid, bool
 {
     struct fs_rank *rank = wait->trigger->rank;
     struct coll_ask *out;
-    int rc = coll_rank_ask(rank->coll, cmd, pid, wait, ut_clock_ns(), &out, why);
+    uint64_t now = ut_clock_ns();
+    int rc = coll_rank_ask(rank->coll, cmd, pid, wait, now, &out, why);
     if (rc || !out)
         return rc;
     wait->ask = out;
     if (queue)
         return 0;
     red_pool_hurry(rank->fs->workers);
+    out->t_parked = now;
     wait->parked = true;
     wait->trigger->parked++;
     fuse_req_interrupt_func(wait->req, on_interrupt, wait);

@@ -202,6 +202,7 @@ static void fill_in(struct coll_ask *ask, const struct coll_cmd *cmd, pid_t pid,
     ask->cmd = *cmd;
     ask->pid = pid;
     ask->waiter = waiter;
+    ask->t_parked = 0;
 }
 
 /* Takes the rank's next number and joins its operation, or gets the failure that waits there. */
@@ -368,6 +369,7 @@ bool coll_ask_interrupt(struct coll_ask *ask, bool dying, uint64_t now)
         return false;
     ask->withdrawn = true;
     ask->waiter = NULL;
+    ask->t_parked = 0;
     ask->withdrawn_until = now + COLL_WITHDRAWN_NS;
     ask->rank->asking--;
     op->asked--;

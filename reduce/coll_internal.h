@@ -151,8 +151,9 @@ void coll_rank_take_back(struct coll_rank *rank, const struct coll_why *why, uin
 
 /* ---- coll_time.c ---- */
 
-/* How long the operation waits: the job's timeout, or less where the kernel wants that. */
-uint64_t coll_op_wait_ns(const struct coll_operation *op);
+/* When the operation has waited for long enough since then: for the job's timeout, or less where the kernel
+ * wants that. It counts from when the write came that waits, in whatever state the operation is. */
+uint64_t coll_op_end_of_wait(const struct coll_operation *op, uint64_t since);
 
 /* The end of the clock of an operation that gathers, or waits for its turn. */
 uint64_t coll_op_deadline(const struct coll_operation *op);

@@ -78,7 +78,8 @@ struct coll_ask {
     struct coll_cmd cmd;
     pid_t pid; /* the thread that asked */
     uint64_t t_arrive;
-    bool withdrawn; /* its wait was interrupted; it may come again until withdrawn_until */
+    uint64_t t_parked; /* set by the host: since when the kernel waits for the answer; 0: it does not */
+    bool withdrawn;    /* its wait was interrupted; it may come again until withdrawn_until */
     uint64_t withdrawn_until;
     bool crosses; /* its rank had others under way, in a job of several tags (coll_turn.c) */
     void *waiter; /* the host's: whom to answer; NULL when nobody waits any more */

@@ -1028,9 +1028,13 @@ static void abort_with(struct coll_net *net, unsigned node, int loss, const char
     abort_preparing(net, node, &why);
 }
 
-static void say_stuck(const struct ring_op *ring, char *text, size_t len)
+static void say_stuck(const struct ring_op *ring, uint64_t now, char *text, size_t len)
 {
-    int used = snprintf(text, len, "nothing has moved for the job's timeout; waiting for node");
+    const struct coll_operation *op = UT_CONTAINER(ring, struct coll_net_run, ring)->op;
+    bool timeout = now - op->t_moved >= op->job->config.timeout_ns;
+    int used = snprintf(text, len, "%s; waiting for node",
+                        timeout ? "nothing has moved for the job's timeout"
+                                : "the kernel's FUSE request timeout is near");
     bool started = !ring->steps_left || ring_nodes_count(&ring->ready) == ring->node_count;
     const struct ring_nodes *there = ring->parts ? &ring->parts_here
                                      : started   ? &ring->done_by
@@ -1062,7 +1066,7 @@ static struct ring_op *find_stuck(const struct coll_net *net, uint64_t now)
         struct coll_net_run *run = UT_CONTAINER(ring, struct coll_net_run, ring);
         if (has_moved(run))
             run->op->t_moved = now;
-        if (now - run->op->t_moved >= coll_op_wait_ns(run->op))
+        if (now >= coll_op_end_of_wait(run->op, run->op->t_moved))
             return ring;
     }
     return NULL;
@@ -1072,7 +1076,7 @@ static void end_stuck(struct coll_net *net, uint64_t now)
 {
     for (struct ring_op *ring; (ring = find_stuck(net, now));) {
         char text[200];
-        say_stuck(ring, text, sizeof(text));
+        say_stuck(ring, now, text, sizeof(text));
         ring_abort(&net->ring, ring, -ETIMEDOUT, text);
     }
 }

@@ -15,15 +15,33 @@ static bool is_limited(const struct coll_job *job)
     return job->wait_limit_ns && job->wait_limit_ns < job->config.timeout_ns;
 }
 
-uint64_t coll_op_wait_ns(const struct coll_operation *op)
+static uint64_t wait_ns(const struct coll_operation *op)
 {
     const struct coll_job *job = op->job;
     return is_limited(job) ? job->wait_limit_ns : job->config.timeout_ns;
 }
 
+/* When the kernel's patience ends with the first of our ranks whose write waits; UINT64_MAX: never. */
+static uint64_t kernel_deadline(const struct coll_operation *op)
+{
+    uint64_t limit = op->job->wait_limit_ns, end = UINT64_MAX;
+    for (unsigned r = 0; limit && r < op->job->config.world; r++) {
+        const struct coll_ask *ask = op->ask[r];
+        if (ask && ask->t_parked && ask->t_parked + limit < end)
+            end = ask->t_parked + limit;
+    }
+    return end;
+}
+
+uint64_t coll_op_end_of_wait(const struct coll_operation *op, uint64_t since)
+{
+    uint64_t end = since + wait_ns(op), kernel = kernel_deadline(op);
+    return end < kernel ? end : kernel;
+}
+
 uint64_t coll_op_deadline(const struct coll_operation *op)
 {
-    return (op->state == COLL_AGREE ? op->t_last : op->t_first) + coll_op_wait_ns(op);
+    return coll_op_end_of_wait(op, op->state == COLL_AGREE ? op->t_last : op->t_first);
 }
 
 /* ---- the sentence of a timeout ---- */

@@ -649,3 +649,37 @@ Test(net, who_hears_a_request_has_heard_of_its_rank)
     cr_assert_eq(pair.side[1].message[0], COLL_WIRE_ASK, "the last");
     end();
 }
+
+/* Rank 0 has asked, and 8 s later rank 1, when the kernel would wait for 2 s more. Nothing moves then. */
+static void begin_late(bool parked)
+{
+    struct coll_cmd cmd = command("");
+    struct coll_ask *out;
+    struct coll_why why;
+    begin("j", 0);
+    meet("j", 1);
+    job->wait_limit_ns = 10000 * SIM_MS;
+    cr_assert_eq(coll_rank_ask(rank, &cmd, 1, NULL, now(), &out, &why), 0);
+    out->t_parked = parked ? now() : 0;
+    pass_time(8000);
+    hear_ask(1, "", 1, false);
+    cr_assert_eq(start(), 0);
+    pass_time(2000);
+}
+
+Test(net, a_write_that_waits_is_answered_before_the_kernel_loses_patience_however_far_its_operation_is)
+{
+    begin_late(true);
+    cr_assert_eq(answer.result, -ETIMEDOUT);
+    cr_assert(strstr(answer.err.text, "the kernel's FUSE request timeout"), "%s", answer.err.text);
+    end();
+}
+
+Test(net, an_operation_that_is_queued_does_not_depend_on_the_kernels_patience)
+{
+    begin_late(false);
+    cr_assert_eq(answers, 0);
+    pass_time(8000);
+    cr_assert_eq(answer.result, -ETIMEDOUT);
+    end();
+}
