@@ -18,6 +18,9 @@
 #define SHORT_BYTES ((uint64_t)4 << 20)
 #define SHORT_BLOCK_BYTES (128u << 10) /* all ranks together, but not less than a page of each */
 
+/* Of more ranks than these the loop thread, which everybody waits for meanwhile, does no more at once. */
+#define SMALL_RANKS 8u
+
 /* So long it may give way, however busy the processors are: a few steps of a training loop. */
 #define GIVE_WAY_NS (UT_NS_PER_S / 10)
 
@@ -424,6 +427,12 @@ static bool is_whole(struct fs_run *run)
     return find_memory(run) == 0;
 }
 
+static bool is_small(const struct fs_run *run)
+{
+    uint64_t bytes = coll_cmd_bytes(&run->op->cmd), small = run->fs->settings->small_bytes;
+    return bytes <= small && bytes * run->exec.member_count <= small * SMALL_RANKS;
+}
+
 static void run_here(struct fs_run *run)
 {
     atomic_store_explicit(&run->moved, true, memory_order_relaxed);
@@ -476,7 +485,7 @@ void fs_exec_run(void *ctx, struct coll_operation *op)
         finish(run);
     else if (!fs->passthrough || !is_whole(run))
         submit_prepare(run);
-    else if (coll_cmd_bytes(&op->cmd) <= fs->settings->small_bytes)
+    else if (is_small(run))
         run_here(run);
     else if (run->block_bytes)
         share_blocks(run);

@@ -161,7 +161,8 @@ static const struct ut_option options[] = {
      .max = SMALL_BYTES_MAX,
      .fallback = "64K",
      .value = "BYTES",
-     .help = "Largest operation, in bytes a rank, that is not handed to a worker"},
+     .help = "Largest operation that is not handed to a worker, in bytes a rank; all ranks together, 8 times "
+             "that"},
     {.name = "numa",
      .kind = UT_OPTION_TEXT,
      TEXT_FIELD(numa),

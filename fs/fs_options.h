@@ -50,7 +50,8 @@ struct fs_settings {
     enum fs_buffer_mode buffer;
     int workers;          /* threads; 0: one for each core */
     char kernel[16];      /* name of an instruction set (red_kernel.h), or "auto" */
-    uint64_t small_bytes; /* an operation of at most so many bytes a rank is done on the loop thread */
+    uint64_t small_bytes; /* an operation of at most so many bytes a rank, and 8 times that in all, is done on
+                             the loop thread */
     char numa[16];        /* node of memory and threads: "auto", "none" or a number */
     char huge[16];        /* tmpfs huge= of the buffers; "" is the kernel's default */
     int heartbeat_ms;

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
-from harness import (SOON, Actor, Skip, contains, equal, fails, process_state, read, result_words, run_all, values,
-                     wait_until, within)
+from harness import (SOON, Actor, Skip, contains, equal, fails, needs, process_state, read, result_words, run_all,
+                     values, wait_until, within)
 
 NONBLOCK = os.O_RDWR | os.O_NONBLOCK
 
@@ -455,6 +455,34 @@ def test_one_process_may_act_for_all_ranks(mount):
         queue.add("op=sum")
     equal([queue.wait_line()["result"] for queue in queues], ["ok"] * 4, "results")
     equal(ranks[3].get(4), np.float32(4).tobytes(), "sum")
+
+
+def worker_wakings(mount):
+    """How often workers have gone to sleep."""
+    count = 0
+    for task in os.listdir(f"/proc/{mount.pid}/task"):
+        about = read(f"/proc/{mount.pid}/task/{task}/status")
+        if "red-worker" in about:
+            count += int(values(about.replace(":", " "))["voluntary_ctxt_switches"])
+    return count
+
+
+@needs(modes=("passthrough",))
+def test_what_is_little_for_each_of_many_ranks_is_left_to_the_workers(mount):
+    """All else would have to wait while the thread that answers did it."""
+    actor = Actor()
+    job = mount.job(128, size="64K", dtype="i32")
+    ranks = [job.rank(number, actor) for number in range(128)]
+    queues = [Queue(rank) for rank in ranks]
+    for expected in (0, 128):
+        before = worker_wakings(mount)
+        for queue in queues:
+            queue.add("op=sum")
+        equal({queue.wait_line()["result"] for queue in queues}, {"ok"}, "results")
+        for rank in ranks:
+            equal(rank.get(), np.full(16384, expected, np.int32).tobytes(), f"sum at rank {rank.number}")
+            rank.put(np.ones(16384, np.int32).tobytes())
+    wait_until(lambda: worker_wakings(mount) > before, "workers have done the second sum")
 
 
 def test_waiting_and_queued_ranks_meet_in_one_operation(mount):
