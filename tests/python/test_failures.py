@@ -208,6 +208,7 @@ def test_when_the_daemon_ends_it_is_said_and_a_fabric_can_be_closed_and_made_ane
 @needs(mount=False)
 def test_where_nothing_is_mounted_it_is_said(env):
     from fabricfs import Fabric
+    os.makedirs(f"{env.directory}/jobs/job")  # made by a script before the fabric was mounted
     with raises(FileNotFoundError, f"no fabric is mounted at {env.directory}"):
         Fabric("job", 0, 1, mount=env.directory)
 

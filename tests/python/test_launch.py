@@ -58,6 +58,9 @@ def test_what_nobody_says_or_what_is_wrong_is_an_error(_):
         place({**TORCHRUN, "RANK": "x"})
     with raises(ValueError, "rank 4 is not one of a world of 4"):
         place({**TORCHRUN, "RANK": "4"})
+    for name in ("lr/0.1", "a b", "x" * 65, "", ".", ".."):
+        with raises(ValueError, f"job {name!r}: a name is 1 to 64 of A-Z a-z 0-9 . _ -, and not . or .."):
+            place({}, name, 0, 1)
     with raises(ValueError, "rank -1"):
         place({}, "mine", -1, 4)
 

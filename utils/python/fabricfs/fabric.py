@@ -290,7 +290,7 @@ class Fabric:
 
     def _join(self, config: "dict[str, object]") -> "dict[str, str]":
         """The same three steps for every rank, whoever is first. Returns the job's config."""
-        while os.path.isdir(f"{self.mount}/jobs"):
+        while os.path.isfile(f"{self.mount}/version"):  # a bare directory may have jobs/, too
             try:
                 _mkdir(self.path)
                 self._configure("".join(f"{key}={value}\n" for key, value in config.items()))
@@ -302,7 +302,7 @@ class Fabric:
                 if error.errno not in (errno.ENOENT, errno.ENODEV):
                     raise  # else the last rank of an earlier run has just removed the job
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.stat(f"{self.mount}/jobs")  # a mount whose daemon has ended says so
+            os.stat(f"{self.mount}/version")  # a mount whose daemon has ended says so
         raise FileNotFoundError(errno.ENOENT, f"no fabric is mounted at {self.mount}")
 
     def _configure(self, lines: str) -> None:

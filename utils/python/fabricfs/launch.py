@@ -66,6 +66,8 @@ def place(job: Optional[str] = None, rank: Optional[int] = None, world: Optional
     if job is None or rank is None or world is None:
         what = "job" if job is None else "rank" if rank is None else "world"
         raise ValueError(f"{what} is not given, and no launcher (torchrun, mpirun, srun) says it")
+    if not re.fullmatch("[A-Za-z0-9._-]{1,64}", str(job)) or job in (".", ".."):
+        raise ValueError(f"job {job!r}: a name is 1 to 64 of A-Z a-z 0-9 . _ -, and not . or ..")
     if not 0 <= rank < world:
         raise ValueError(f"rank {rank} is not one of a world of {world}")
     return Place(job, rank, world, _number(names[2]), _number(names[3]))
