@@ -11,10 +11,16 @@
 #include "utils/ctl_reader.h"
 
 #define CTL_FABRIC_WORLD_MAX 1024u
+#define CTL_FABRIC_BUCKETS 64u
 
 /* Durations of one kind, microseconds. */
 struct ctl_spread {
     double p50, p90, p99, p999, max, sum, count;
+};
+
+/* How many durations, ever, were at most so long. */
+struct ctl_bucket {
+    double until_us, count;
 };
 
 struct ctl_fabric_rank {
@@ -36,8 +42,10 @@ struct ctl_fabric_job {
     double algbw_gbps, busbw_gbps;
     double phase_wait_us, phase_local_us, phase_ring_us, phase_copy_us;
     char last_failure[512];
-    struct ctl_spread latency, wait, work; /* write to answer; first rank to last; last rank to end */
-    struct ctl_fabric_rank *ranks;         /* [world] */
+    struct ctl_spread latency, wait, work;         /* write to answer; first rank to last; last rank to end */
+    struct ctl_bucket buckets[CTL_FABRIC_BUCKETS]; /* of latency, ascending */
+    size_t bucket_count;
+    struct ctl_fabric_rank *ranks; /* [world] */
 };
 
 struct ctl_fabric_node {

@@ -1,6 +1,7 @@
 /*
  * The file `metrics`, Prometheus' text format, as far as status, top and report want it.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 struct sample {
     char name[48];
     char job[65], quantile[8];
-    double node, rank; /* -1: no such label */
+    double node, rank, le; /* -1: no such label, or no number */
     double value;
 };
 
@@ -22,7 +23,7 @@ struct sample {
  * tell apart, such as the collective. */
 struct metric {
     const char *name;
-    enum { OF_JOB, OF_NODE, OF_RANK, OF_SPREAD } of;
+    enum { OF_JOB, OF_NODE, OF_RANK, OF_SPREAD, OF_BUCKET } of;
     size_t offset; /* OF_SPREAD: of the struct ctl_spread; its member follows from the quantile */
     double scale;
 };
@@ -54,6 +55,7 @@ static const struct metric METRICS[] = {
     JOB("job_refused_total", refused),
     JOB("job_bytes_total", bytes),
     SPREAD("job_latency_seconds", latency),
+    {.name = "job_request_duration_seconds_bucket", .of = OF_BUCKET, .scale = 1},
     SPREAD("job_wait_seconds", wait),
     SPREAD("job_work_seconds", work),
     RANK("rank_arrived_last_total", arrived_last, 1),
@@ -79,6 +81,8 @@ static void take_label(struct sample *sample, const char *name, size_t name_len,
         ctl_fields_number(value, len, &sample->node);
     else if (name_len == 4 && !strncmp(name, "rank", 4))
         ctl_fields_number(value, len, &sample->rank);
+    else if (name_len == 2 && !strncmp(name, "le", 2))
+        ctl_fields_number(value, len, &sample->le);
 }
 
 /* What stands between the braces; none of our values has a quote in it. The rest of the line after them, or
@@ -101,7 +105,7 @@ static const char *take_labels(struct sample *sample, const char *at, const char
 static bool parse_sample(const char *line, size_t len, struct sample *sample)
 {
     const char *end = line + len, *at = line + sizeof PREFIX - 1;
-    *sample = (struct sample){.node = -1, .rank = -1};
+    *sample = (struct sample){.node = -1, .rank = -1, .le = -1};
     if (len < sizeof PREFIX || strncmp(line, PREFIX, sizeof PREFIX - 1))
         return false;
     size_t name_len = strcspn(at, "{ \n");
@@ -125,6 +129,18 @@ static double *spread_member(struct ctl_spread *spread, const char *quantile)
     return i == UT_TABLE_COUNT(QUANTILES) ? NULL : (double *)(void *)((char *)spread + QUANTILES[i].offset);
 }
 
+/* The next bucket, unless it is the one that holds all, or they do not ascend. */
+static double *bucket_member(struct ctl_fabric_job *job, double le)
+{
+    double until_us = le * 1e6,
+           least_us = job->bucket_count ? job->buckets[job->bucket_count - 1].until_us : 0;
+    if (!(until_us > least_us) || isinf(until_us) || job->bucket_count == CTL_FABRIC_BUCKETS)
+        return NULL;
+    struct ctl_bucket *bucket = &job->buckets[job->bucket_count++];
+    *bucket = (struct ctl_bucket){.until_us = until_us};
+    return &bucket->count;
+}
+
 /* Where the sample belongs, or NULL. *job is the one of the sample before: they come job by job. */
 static double *place_of(struct ctl_fabric *fabric, const struct metric *metric, const struct sample *sample,
                         struct ctl_fabric_job **job)
@@ -142,6 +158,8 @@ static double *place_of(struct ctl_fabric *fabric, const struct metric *metric, 
             sample->rank >= 0 && sample->rank < (*job)->world ? &(*job)->ranks[(size_t)sample->rank] : NULL;
     if (!object)
         return NULL;
+    if (metric->of == OF_BUCKET)
+        return bucket_member(object, sample->le);
     char *at = (char *)object + metric->offset;
     return metric->of == OF_SPREAD ? spread_member((struct ctl_spread *)(void *)at, sample->quantile)
                                    : (double *)(void *)at;

@@ -29,7 +29,7 @@ enum ctl_top_sort {
 /* A job, and what it did between the last two snapshots; -1 where that is not known. */
 struct ctl_top_row {
     const struct ctl_fabric_job *job;
-    double ops_s, gbytes_s;
+    double ops_s, gbytes_s, p50_us, p999_us;
     int slowest; /* the rank that was late for longest; -1: none */
     double late_us;
     double latency_us[CTL_TOP_SAMPLES]; /* means between snapshots, oldest first; -1: nothing was done */

@@ -193,7 +193,7 @@ static void draw_job(const struct ctl_top *top, int y, const struct ctl_top_row 
     put(y, 0, look_of(top, colour) | (is_picked ? A_STANDOUT : 0), "%c%-15.15s %8s", is_picked ? '>' : ' ',
         job->name, ranks);
     put(y, 25, A_NORMAL, "%8s%8s%8s%7s  %-13.13s", ctl_units_count(row->ops_s, ops),
-        ctl_units_us(job->latency.p50, p50), ctl_units_us(job->latency.p999, p999),
+        ctl_units_us(row->p50_us, p50), ctl_units_us(row->p999_us, p999),
         ctl_units_count(row->gbytes_s, rate), late);
     put_spark(top, y, 72, COLS > 72 ? COLS - 72 : 0, row->latency_us, row->samples);
 }

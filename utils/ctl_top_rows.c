@@ -42,6 +42,23 @@ static void add_sample(struct ctl_top_row *row, double us)
     row->latency_us[row->samples++] = us;
 }
 
+/* What that share of the requests between the two took at most. Within a bucket they are taken to be spread
+ * evenly, as Prometheus' histogram_quantile takes them. -1 when there were none. */
+static double find_share(const struct ctl_fabric_job *job, const struct ctl_fabric_job *before, double share)
+{
+    double wanted = (job->latency.count - before->latency.count) * share, from_us = 0, seen = 0;
+    if (!job->bucket_count || job->bucket_count != before->bucket_count || !(wanted > 0))
+        return -1;
+    for (size_t i = 0; i < job->bucket_count; i++) {
+        double until_us = job->buckets[i].until_us, until = job->buckets[i].count - before->buckets[i].count;
+        if (until >= wanted)
+            return from_us + (until_us - from_us) * (wanted - seen) / (until - seen);
+        from_us = until_us;
+        seen = until;
+    }
+    return from_us; /* longer than any bucket */
+}
+
 static void compare(struct ctl_top_row *row, const struct ctl_top_row *old, double seconds)
 {
     const struct ctl_fabric_job *job = row->job, *before = old->job;
@@ -52,13 +69,16 @@ static void compare(struct ctl_top_row *row, const struct ctl_top_row *old, doub
         return; /* another job of that name */
     row->ops_s = (job->ops - before->ops) / seconds;
     row->gbytes_s = (job->bytes - before->bytes) / seconds / 1e9;
+    row->p50_us = find_share(job, before, 0.5);
+    row->p999_us = find_share(job, before, 0.999);
     add_sample(row, requests > 0 ? (job->latency.sum - before->latency.sum) / requests : -1);
     find_slowest(row, before);
 }
 
 static void make_row(struct ctl_top_row *row, const struct ctl_fabric_job *job)
 {
-    *row = (struct ctl_top_row){.job = job, .ops_s = -1, .gbytes_s = -1, .slowest = -1, .late_us = -1};
+    *row = (struct ctl_top_row){
+        .job = job, .ops_s = -1, .gbytes_s = -1, .p50_us = -1, .p999_us = -1, .slowest = -1, .late_us = -1};
 }
 
 int ctl_top_take(struct ctl_top *top, struct ctl_fabric *fabric, uint64_t now_ns)
@@ -93,9 +113,9 @@ static double key_of(const struct ctl_top_row *row, enum ctl_top_sort sort)
     case CTL_TOP_OPS:
         return row->ops_s;
     case CTL_TOP_P50:
-        return row->job->latency.p50;
+        return row->p50_us;
     case CTL_TOP_P999:
-        return row->job->latency.p999;
+        return row->p999_us;
     case CTL_TOP_GBYTES:
         return row->gbytes_s;
     case CTL_TOP_LATE:

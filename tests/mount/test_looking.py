@@ -181,6 +181,23 @@ def test_top_shows_nodes_links_jobs_and_who_is_late_on_a_small_screen(fabric):
     screen.ended()
 
 
+def test_percentiles_of_top_are_of_what_was_done_since_the_screen_before(mount):
+    """A job that has stood still for an hour has none, and what it took before does not blur what it takes now."""
+    job = mount.job(2, size=64)
+    ranks = job.ranks()
+    with_a_late_rank(ranks, 1)
+    screen = top(mount)
+    screen.shows(f">{job.name}", where=lambda text: row(text, job.name).split()[2:5] == ["0", "-", "-"])
+
+    def at_work():
+        with_a_late_rank(ranks, 1, times=1)
+        return re.search(rf">{job.name} +2/2 +[1-9][0-9.]* +[1-9][0-9.]*[um]?s +[1-9][0-9.]*[um]?s ", screen.text())
+    wait_until(at_work, "the job works, and has percentiles")
+    screen.shows(f">{job.name}", where=lambda text: row(text, job.name).split()[2:5] == ["0", "-", "-"])
+    screen.type("q")
+    screen.ended()
+
+
 def test_keys_of_top_pick_sort_open_and_quit(mount):
     jobs = [mount.job(2, size=64, name=name) for name in ("alpha", "beta", "gamma")]
     ranks = jobs[1].ranks()
