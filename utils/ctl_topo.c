@@ -32,12 +32,19 @@ static const char *colour_of(enum ut_pci_verdict verdict, const struct ctl_style
                                                                                                : "";
 }
 
-/* What is known of a slot: for ports that have one. */
-static void add_slot(const struct ut_pci_express *e, struct ut_text *text)
+/* What is known of a slot: for ports that have one. Those of virtual machines call it empty with a device in
+ * it, and whoever is listed there may also have gone: the link tells. */
+static void add_slot(const struct ut_pci_node *node, struct ut_text *text)
 {
+    const struct ut_pci_express *e = &node->caps.express;
     if (!e->has_slot)
         return;
-    ut_text_addf(text, ", slot %s%s", e->sltsta & PCI_EXP_SLTSTA_PRES ? "full" : "empty",
+    bool is_full = e->sltsta & PCI_EXP_SLTSTA_PRES;
+    bool is_empty = node->child == UT_PCI_NONE && !ut_pci_express_link_up(e);
+    ut_text_addf(text, ", slot %s%s",
+                 is_full    ? "full"
+                 : is_empty ? "empty"
+                            : "calls itself empty",
                  e->sltcap & PCI_EXP_SLTCAP_HPC ? ", hot-plug" : "");
 }
 
@@ -97,7 +104,7 @@ static void node_line(const struct ctl_machine *machine, int idx, const struct s
     ut_text_addf(text, "%s%s%s", style->dim, ctl_name(machine, idx), style->off);
     if (node->fn->attrs.numa_node >= 0)
         ut_text_addf(text, ", NUMA node %d", node->fn->attrs.numa_node);
-    add_slot(&node->caps.express, text);
+    add_slot(node, text);
     if (node->parent_indirect)
         ut_text_addf(text, ", behind a bridge that is not recorded");
     add_link(machine, node, strokes, style, text);

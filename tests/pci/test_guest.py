@@ -2,7 +2,7 @@
 import os
 
 import tree
-from control import findings, function, link_of, look
+from control import Run, findings, function, link_of, look
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SWITCH, PORT = "0000:02:00.0", "0000:00:05.0"
@@ -33,6 +33,15 @@ def test_links_whose_devices_answer_are_up_whatever_their_ports_say(directory):
     assert (link["current"]["gts"], link["current"]["width"]) == (2.5, 1)
     assert (link["above"]["max"]["gts"], link["above"]["max"]["width"]) == (8, 4)
     assert status == 0 and answer["degraded"] == 0 and answer["functions"] == 12
+
+
+def test_no_slot_with_a_device_in_it_is_drawn_as_empty(directory):
+    said = {line.lstrip(" │├└─").split()[0]: line for line in Run("topo", "--sysfs", guest(directory)).out.splitlines()
+            if ", slot " in line}
+    assert set(said) == {"0000:00:04.0", PORT, "0000:03:01.0", "0000:03:02.0"}, said
+    empty = {address for address, line in said.items() if "slot empty" in line}
+    assert empty == {"0000:03:02.0"}, said
+    assert "slot calls itself empty" in said[PORT], said
 
 
 def test_a_device_that_is_silent_behind_such_a_port_is_lost(directory):
