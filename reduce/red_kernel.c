@@ -16,6 +16,11 @@
 #define TILE_BYTES 4096u /* of accumulators */
 #define COPY_BYTES 16384u
 
+/* Measured by copying to one and to two buffers on two cores: up to 8 MiB a buffer both kinds of store take
+ * as long (within a cache of 2 MiB streaming takes twice as long), from 16 on streaming half as long to two.
+ */
+#define STREAM_BYTES (16u << 20)
+
 /* ---- Floating point mode: nearest even, denormals kept, no traps ---- */
 
 #ifdef __SSE2__
@@ -178,7 +183,7 @@ void red_reduce(const struct red_table *table, enum coll_dtype dtype, enum coll_
 {
     const size_t bytes = coll_dtype_bytes(dtype);
     if (is_copy(dtype, step)) {
-        red_copy(step->dst, step->dst_count, step->src[0], step->first * bytes, step->count * bytes);
+        red_copy(step->dst, step->dst_count, 0, step->src[0], step->first * bytes, step->count * bytes);
         return;
     }
     const sweep_fn sweep = table->sweep[dtype][op];
@@ -191,50 +196,92 @@ void red_reduce(const struct red_table *table, enum coll_dtype dtype, enum coll_
     fp_leave(was);
 }
 
-/* Whole lines in rising order, as write-combining buffers want them where dst is a PCI window. memcpy would
+/* ---- Copies ---- */
+
+typedef void (*copy_fn)(char *dst, const char *src, size_t bytes);
+
+struct copiers {
+    copy_fn cached, streamed;
+};
+
+/* Whole vectors in rising order, as write-combining buffers want them where dst is a PCI window. memcpy would
  * fall to single bytes there: that is what string instructions do on memory that is not cached. */
-#define COPY_LINES(name, width)                                                                    \
+#define COPY_LINES(name, vector, put)                                                              \
     static void name(char *dst, const char *src, size_t bytes)                                     \
     {                                                                                              \
-        typedef long long vector __attribute__((vector_size(width), aligned(1), may_alias));       \
-        size_t at = 0;                                                                             \
+        const size_t odd = -(uintptr_t)dst % sizeof(vector), head = odd < bytes ? odd : bytes;     \
+        size_t at = head;                                                                          \
+        memcpy(dst, src, head);                                                                    \
         for (; bytes - at >= 4 * sizeof(vector); at += 4 * sizeof(vector)) {                       \
-            const vector *from = (const vector *)(src + at);                                       \
+            const vector##_unaligned *from = (const vector##_unaligned *)(src + at);               \
             vector *to = (vector *)(dst + at), a = from[0], b = from[1], c = from[2], d = from[3]; \
-            to[0] = a, to[1] = b, to[2] = c, to[3] = d;                                            \
+            put(to, a);                                                                            \
+            put(to + 1, b);                                                                        \
+            put(to + 2, c);                                                                        \
+            put(to + 3, d);                                                                        \
             __asm__ volatile("" ::: "memory"); /* or the compiler makes it a memcpy again */       \
         }                                                                                          \
         memcpy(dst + at, src + at, bytes - at);                                                    \
     }
 
-COPY_LINES(copy_lines, 16)
+#define STORE(to, value) (*(to) = (value))
+
+typedef long long lanes16 __attribute__((vector_size(16), may_alias));
+typedef long long lanes16_unaligned __attribute__((vector_size(16), aligned(1), may_alias));
+
+COPY_LINES(copy_lines, lanes16, STORE)
+
 #ifdef __x86_64__
-__attribute__((target("avx"))) COPY_LINES(copy_lines_avx, 32)
+#include <immintrin.h>
+
+#define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
+
+typedef long long lanes32 __attribute__((vector_size(32), may_alias));
+typedef long long lanes32_unaligned __attribute__((vector_size(32), aligned(1), may_alias));
+
+__attribute__((target("avx"))) COPY_LINES(copy_lines_avx, lanes32, STORE) __attribute__((target("avx")))
+COPY_LINES(stream_lines_avx, lanes32, STREAM)
 #endif
 
-    typedef void (*copy_fn)(char *dst, const char *src, size_t bytes);
-
-static copy_fn find_copy(void)
+    static struct copiers find_copiers(void)
 {
 #ifdef __x86_64__
     if (red_tables()[0] != &red_portable)
-        return copy_lines_avx;
+        return (struct copiers){copy_lines_avx, stream_lines_avx};
 #endif
-    return copy_lines;
+    return (struct copiers){copy_lines, copy_lines};
+}
+
+/* Streamed stores obey no release. */
+static void order_streamed(void)
+{
+#ifdef __x86_64__
+    _mm_sfence();
+#endif
+}
+
+bool red_streams(uint64_t op_bytes)
+{
+    return op_bytes >= STREAM_BYTES;
 }
 
 /* The source is read from memory once, however many copies are made: a piece stays in the first-level cache.
  */
-void red_copy(void *const *dst, unsigned dst_count, const void *src, size_t offset, size_t bytes)
+void red_copy(void *const *dst, unsigned dst_count, unsigned stream_count, const void *src, size_t offset,
+              size_t bytes)
 {
     const size_t end = offset + bytes;
-    const copy_fn copy = find_copy();
+    const struct copiers copy = find_copiers();
     for (size_t at = offset; at < end; at += COPY_BYTES) {
         const size_t n = end - at < COPY_BYTES ? end - at : COPY_BYTES;
         for (unsigned i = 0; i < dst_count; i++) {
             if (dst[i] != src) {
-                copy((char *)dst[i] + at, (const char *)src + at, n);
+                (i < stream_count ? copy.streamed : copy.cached)((char *)dst[i] + at, (const char *)src + at,
+                                                                 n);
             }
         }
+    }
+    if (stream_count > 0) {
+        order_streamed();
     }
 }

@@ -16,6 +16,7 @@
 #include "reduce/coll_types.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * One step over the `count` elements from element `first` of every src and dst:
@@ -56,9 +57,15 @@ const struct red_table *red_table_find(const char *name);
 void red_reduce(const struct red_table *table, enum coll_dtype dtype, enum coll_op op,
                 const struct red_step *step);
 
+/* Whether an operation over so many bytes of each buffer is better copied past the caches. */
+bool red_streams(uint64_t op_bytes);
+
 /* Copies bytes [offset, offset + bytes) of src to the same place of every dst (allgather, broadcast); a dst
- * that is src itself is passed over. No range overlaps another. */
-void red_copy(void *const *dst, unsigned dst_count, const void *src, size_t offset, size_t bytes);
+ * that is src itself is passed over. No range overlaps another. The first stream_count of dst are written
+ * past the caches: memory that is not there yet is not read first, and nobody finds it there after. Streamed
+ * or not, what was copied is ordered before the caller's next store. */
+void red_copy(void *const *dst, unsigned dst_count, unsigned stream_count, const void *src, size_t offset,
+              size_t bytes);
 
 /* The tables there are, for red_kernel.c alone: calling into one that the machine cannot run is SIGILL. */
 extern const struct red_table red_portable, red_avx2, red_avx512;

@@ -131,13 +131,15 @@ struct work {
     struct red_step step;
     const void *copy_from;
     size_t copy_bytes;
+    unsigned stream_count; /* of step.dst, when copying */
 };
 
 static void run_step(void *arg)
 {
     const struct work *work = arg;
     if (work->copy_from)
-        red_copy(work->step.dst, work->step.dst_count, work->copy_from, 0, work->copy_bytes);
+        red_copy(work->step.dst, work->step.dst_count, work->stream_count, work->copy_from, 0,
+                 work->copy_bytes);
     else
         red_reduce(work->op->table, work->op->dtype, work->op->op, &work->step);
 }
@@ -156,6 +158,13 @@ static unsigned local_ranges(struct ring_op *op, uint64_t begin, void **out)
     for (unsigned i = 0; i < op->local_count; i++)
         out[i] = (char *)op->base[op->local_idx[i]] + offset;
     return op->local_count;
+}
+
+/* How many of so many ranges of ours are written past the caches; slots are not, for the next node reads
+ * them. */
+static unsigned streamed(const struct ring_op *op, unsigned ranges)
+{
+    return red_streams(op->count * coll_dtype_bytes(op->dtype)) ? ranges : 0;
 }
 
 static unsigned final_divisor(const struct ring_op *op)
@@ -206,6 +215,7 @@ static int keep(struct ring_op *op, uint64_t begin, uint32_t count, const void *
 {
     struct work work = {.op = op, .copy_from = came, .copy_bytes = count * coll_dtype_bytes(op->dtype)};
     unsigned n = local_ranges(op, begin, op->local);
+    work.stream_count = streamed(op, n);
     if (out)
         op->local[n++] = out;
     work.step.dst = op->local;
@@ -263,7 +273,7 @@ static void complete_slot(void *arg)
 {
     const struct composed *composed = arg;
     if (composed->from)
-        red_copy(&composed->slot, 1, composed->from, 0, composed->bytes);
+        red_copy(&composed->slot, 1, 0, composed->from, 0, composed->bytes);
     memset((char *)composed->slot + composed->bytes, 0, -composed->bytes & (NTBM_LINE - 1));
 }
 
@@ -343,7 +353,7 @@ static const void *checked(struct ring *ring, const struct ring_op *op, const st
     if (!op->verify)
         return held->in.data;
     void *copy = ring->scratch_in;
-    red_copy(&copy, 1, held->in.data, 0, held->in.bytes);
+    red_copy(&copy, 1, 0, held->in.data, 0, held->in.bytes);
     return crc32_iscsi(ring->scratch_in, (int)held->in.bytes, ~0u) == held->header.crc ? ring->scratch_in
                                                                                        : NULL;
 }
@@ -451,8 +461,11 @@ static int start_gather(struct ring_op *op, unsigned segment, uint32_t chunk)
         if (to != from)
             op->local[n++] = to;
     }
-    struct work work = {
-        .op = op, .copy_from = from, .copy_bytes = count * bytes, .step = {.dst = op->local, .dst_count = n}};
+    struct work work = {.op = op,
+                        .copy_from = from,
+                        .copy_bytes = count * bytes,
+                        .stream_count = streamed(op, n),
+                        .step = {.dst = op->local, .dst_count = n}};
     op->moved = op->moved || n;
     int rc = n ? guarded(&work) : 0;
     if (!rc)

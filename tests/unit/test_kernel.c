@@ -535,7 +535,7 @@ Test(kernel, every_fitting_pair_has_a_kernel_and_no_other)
     }
 }
 
-Test(kernel, a_copy_fills_the_range_of_all_others_and_nothing_beside_it)
+static void check_copies(unsigned stream_count)
 {
     static unsigned char memory[3][40000];
     void *const all[] = {memory[0], memory[1], memory[2]};
@@ -544,11 +544,18 @@ Test(kernel, a_copy_fills_the_range_of_all_others_and_nothing_beside_it)
             memory[0][i] = memory[2][i] = CANARY;
             memory[1][i] = (unsigned char)random_bits();
         }
-        red_copy(all, 3, memory[1], 5, bytes);
+        red_copy(all, 3, stream_count, memory[1], 5, bytes);
         for (unsigned m = 0; m < 3; m += 2) {
             cr_assert_eq(memcmp(memory[m] + 5, memory[1] + 5, bytes), 0);
             cr_assert_eq(memory[m][4], CANARY);
             cr_assert_eq(memory[m][5 + bytes], CANARY);
         }
     }
+}
+
+Test(kernel, a_copy_fills_the_range_of_all_others_and_nothing_beside_it)
+{
+    check_copies(0);
+    check_copies(1); /* the first past the caches, the last not */
+    check_copies(3);
 }
