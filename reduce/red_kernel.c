@@ -3,6 +3,8 @@
  */
 #include "reduce/red_kernel.h"
 
+#include "reduce/red_prefetch.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -213,6 +215,7 @@ struct copiers {
         size_t at = head;                                                                          \
         memcpy(dst, src, head);                                                                    \
         for (; bytes - at >= 4 * sizeof(vector); at += 4 * sizeof(vector)) {                       \
+            red_prefetch(src + at, 4 * sizeof(vector));                                            \
             const vector##_unaligned *from = (const vector##_unaligned *)(src + at);               \
             vector *to = (vector *)(dst + at), a = from[0], b = from[1], c = from[2], d = from[3]; \
             put(to, a);                                                                            \
