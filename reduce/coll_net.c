@@ -268,6 +268,7 @@ static void tell_before_ask(struct coll_net *net, struct coll_net_job *entry)
             continue;
         ring_nodes_drop(&entry->untold, n);
         tell_job(net, entry, n);
+        entry->told = true;
     }
 }
 

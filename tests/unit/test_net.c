@@ -650,6 +650,30 @@ Test(net, who_hears_a_request_has_heard_of_its_rank)
     end();
 }
 
+/* What there was no room to tell when the rank came goes out with its request. */
+Test(net, a_rank_that_was_told_of_with_its_request_is_heard_when_it_leaves)
+{
+    static const struct coll_out filler = {.len = sizeof(filler.bytes)};
+    struct coll_why why;
+    begin("j", 0);
+    cr_assert_eq(coll_rank_leave(rank, now()), 0);
+    pass_time(20);
+    for (unsigned i = 0; i < 64; i++)
+        coll_net_send(&net, 1, &filler);
+    cr_assert_eq(coll_rank_join(job, 0, 0, 1, now(), &rank), 0);
+    coll_net_poll(&net);
+    meet("j", 1);
+    cr_assert_eq(ask("", &why), 0, "%s", why.err.text);
+    hear_ask(1, "", 1, false);
+    coll_op_finish(preparing, 0, NULL, now());
+    pass_time(1000);
+    cr_assert_eq(pair.side[1].message[0], COLL_WIRE_ASK);
+    cr_assert_eq(coll_rank_leave(rank, now()), 0);
+    pass_time(20);
+    cr_assert_eq(pair.side[1].message[0], COLL_WIRE_JOB);
+    end();
+}
+
 /* Rank 0 has asked, and 8 s later rank 1, when the kernel would wait for 2 s more. Nothing moves then. */
 static void begin_late(bool parked)
 {
