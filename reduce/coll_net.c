@@ -462,6 +462,13 @@ static void part_from(struct coll_net_job *entry, unsigned node)
     ring_nodes_drop(&entry->knows, node);
 }
 
+/* The node has no ranks in the job, whatever else it says of it. */
+static void take_none(struct coll_net_job *entry, unsigned node, uint64_t now)
+{
+    part_from(entry, node);
+    coll_remote_ranks(entry->job, node, NULL, 0, now);
+}
+
 /* The first difference between what the nodes know of the job. 0 or -EPROTO. */
 static int compare(const struct coll_net *net, const struct coll_net_job *entry, unsigned node, uid_t uid,
                    const char *config, size_t len, struct ut_err *err)
@@ -484,8 +491,12 @@ static void apply(struct coll_net *net, struct coll_net_job *entry, const struct
     if (in.short_ || (size_t)(in.end - in.at) < len)
         return;
     in.at += len;
-    bool has_ranks = lists_ranks(in); /* without, it may think of the job what it likes */
-    int rc = has_ranks ? compare(net, entry, heard->node, uid, config, len, &err) : 0;
+    bool has_ranks = lists_ranks(in);
+    int rc = compare(net, entry, heard->node, uid, config, len, &err);
+    if (rc && !has_ranks) { /* it may think of the job what it likes, but has no say in it */
+        take_none(entry, heard->node, now);
+        return;
+    }
     if (rc) {
         if (!entry->job->conflict.result)
             entry->job->conflict = (struct coll_why){.result = rc, .err = err};
@@ -589,8 +600,7 @@ static void hear_gone(struct coll_net *net, unsigned node, const char *name, str
         forget_heard(old);
     if (!entry)
         return;
-    part_from(entry, node);
-    coll_remote_ranks(entry->job, node, NULL, 0, net->now());
+    take_none(entry, node, net->now());
     review(net, entry);
 }
 

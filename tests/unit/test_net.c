@@ -132,9 +132,10 @@ static void hear(const struct coll_out *out)
     hear_from(1, out);
 }
 
-/* What a node says of a job: its configuration, and one rank or (COLL_ABSENT) none. It has heard of ours. */
-static void hear_job(unsigned node, const char *name, const struct coll_config *config, unsigned number,
-                     enum coll_rank_state state)
+/* What a node says of a job: its configuration, which join of rank 0 it has dropped (0: none), and one rank
+ * or (COLL_ABSENT) none. It has heard of ours. */
+static void hear_drop(unsigned node, const char *name, const struct coll_config *config, uint32_t dropped,
+                      unsigned number, enum coll_rank_state state)
 {
     struct coll_out out = {.len = 0};
     struct ut_text text = {0};
@@ -148,7 +149,11 @@ static void hear_job(unsigned node, const char *name, const struct coll_config *
     coll_put(&out, text.len, 2);
     coll_put_bytes(&out, text.bytes, (uint32_t)text.len);
     coll_put(&out, 0, 2); /* tags */
-    coll_put(&out, 0, 2); /* dropped */
+    coll_put(&out, dropped != 0, 2);
+    if (dropped) {
+        coll_put(&out, 0, 2);
+        coll_put(&out, dropped, 4);
+    }
     coll_put(&out, state != COLL_ABSENT, 2);
     if (state != COLL_ABSENT) {
         coll_put(&out, number, 2);
@@ -159,6 +164,12 @@ static void hear_job(unsigned node, const char *name, const struct coll_config *
     }
     ut_text_fini(&text);
     hear_from(node, &out);
+}
+
+static void hear_job(unsigned node, const char *name, const struct coll_config *config, unsigned number,
+                     enum coll_rank_state state)
+{
+    hear_drop(node, name, config, 0, number, state);
 }
 
 /* It has the other rank in the job of that name. */
@@ -598,6 +609,20 @@ Test(net, a_job_goes_on_when_the_last_rank_of_a_node_that_disagreed_has_left)
     other.timeout_ns++;
     hear_job(1, "j", &other, 1, COLL_ABSENT);
     cr_assert_eq(ask("", &why), 0, "%s", why.err.text);
+    end();
+}
+
+Test(net, a_node_without_ranks_drops_others_only_where_it_agrees_about_the_job)
+{
+    begin("j", 0);
+    meet("j", 1);
+    struct coll_config other = job->config;
+    other.timeout_ns++;
+    hear_drop(1, "j", &other, rank->incarnation, 1, COLL_ABSENT);
+    cr_assert_eq(rank->state, COLL_JOINED);
+    cr_assert_eq(job->ranks[1].state, COLL_ABSENT);
+    hear_drop(1, "j", &job->config, rank->incarnation, 1, COLL_ABSENT);
+    cr_assert_eq(rank->state, COLL_DROPPED);
     end();
 }
 
