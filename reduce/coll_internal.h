@@ -155,7 +155,8 @@ void coll_rank_take_back(struct coll_rank *rank, const struct coll_why *why, uin
  * wants that. It counts from when the write came that waits, in whatever state the operation is. */
 uint64_t coll_op_end_of_wait(const struct coll_operation *op, uint64_t since);
 
-/* The end of the clock of an operation that gathers, or waits for its turn. */
+/* The end of the clock of an operation that gathers, waits for its turn, or for its memory: there only the
+ * kernel's counts. */
 uint64_t coll_op_deadline(const struct coll_operation *op);
 
 /* Ends what has run out of time in one tag; lowers *next to the earliest deadline left. */

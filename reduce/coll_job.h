@@ -11,7 +11,7 @@
  *     GATHER ──────────┬───────────────────▶ READY ─────────────────────▶ RUNNING
  *       │              ▼  its turn comes  ▲    │                             │ coll_op_finish
  *       │            AGREE ───────────────┘    │                             ▼
- *       │ timeout, mismatch,  │ timeout, lost  │ lost
+ *       │ timeout, mismatch,  │ timeout, lost  │ lost, kernel
  *       │ lost, canceled      │                │
  *       └──────────────▶ FAILED ◀──────────────┴─────────────────────── answered, freed
  *                          │ every member that has yet to come has had the same error
@@ -22,7 +22,8 @@
  * owner's word on the order across tags, as long. READY waits for an earlier operation on the same bytes,
  * which is RUNNING and ends by itself; if that has run out of time, this one has waited for the same nodes,
  * and its own time counts from when it was complete. RUNNING waits for coll_op_finish. FAILED waits for
- * nothing: it is the answer kept for ranks that are late, so that everybody's numbers stay aligned.
+ * nothing: it is the answer kept for ranks that are late, so that everybody's numbers stay aligned. Where the
+ * kernel limits how long a write may wait, that ends what has not begun to run, too (coll_time.c).
  *
  * Invariants (coll_job_check):
  *  1. A rank's next number is above every operation it has asked for, and at most one above the tag's `top`.

@@ -41,6 +41,8 @@ uint64_t coll_op_end_of_wait(const struct coll_operation *op, uint64_t since)
 
 uint64_t coll_op_deadline(const struct coll_operation *op)
 {
+    if (op->state == COLL_READY)
+        return kernel_deadline(op);
     return coll_op_end_of_wait(op, op->state == COLL_AGREE ? op->t_last : op->t_first);
 }
 
@@ -105,6 +107,15 @@ static void fail_timeout(struct coll_operation *op, uint64_t now)
     coll_op_fail(op, &why, now);
 }
 
+static void fail_blocked(struct coll_operation *op, uint64_t now)
+{
+    struct coll_why why = {.result = -ETIMEDOUT};
+    ut_err_set(&why.err, 0,
+               "an earlier operation on the same memory is not over, and the kernel's FUSE request timeout "
+               "is near");
+    coll_op_fail(op, &why, now);
+}
+
 /* ---- the clock ---- */
 
 static void earlier(uint64_t *next, uint64_t when)
@@ -133,10 +144,12 @@ static bool tick_one(struct coll_tag *tag, uint64_t now, uint64_t *next)
 {
     UT_LIST_EACH(&tag->ops, struct coll_operation, link, op)
     {
-        if (op->state == COLL_READY || op->state == COLL_RUNNING)
+        if (op->state == COLL_RUNNING)
             continue;
         if (coll_op_is_turn_late(op, now))
             return coll_op_fail_turn(op, now), true;
+        if (op->state == COLL_READY && coll_op_deadline(op) <= now)
+            return fail_blocked(op, now), true;
         if (op->asked && coll_op_deadline(op) <= now)
             return fail_timeout(op, now), true;
         struct coll_ask *gone = find_given_up(op, now, next);

@@ -258,6 +258,27 @@ Test(overlap, an_operation_does_not_overtake_one_that_waits_for_its_bytes)
     cr_assert(fix.running_count == 1 && fix.running[0]->seq == 3);
 }
 
+Test(overlap, a_write_that_waits_for_its_bytes_is_answered_before_the_kernel_loses_patience)
+{
+    struct reply a[3], b[3];
+    fix.hold = true;
+    fix.job->wait_limit_ns = 5 * S;
+    for (unsigned i = 0; i < 3; i++) {
+        allreduce(0, "offset=0 count=8", a[i]);
+        allreduce(1, "offset=0 count=8", b[i]);
+    }
+    b[1].ask->t_parked = fix.now + S; /* the others are queued */
+    pass(6 * S - 1);
+    cr_assert(!a[1].answered && !b[1].answered);
+    pass(1);
+    cr_assert(a[1].result == -ETIMEDOUT && b[1].result == -ETIMEDOUT);
+    assert_says(b[1].why.err.text, "the kernel's FUSE request timeout");
+    pass(1000 * S);
+    finish(0);
+    finish(0);
+    cr_assert(a[0].result == 0 && a[2].result == 0);
+}
+
 Test(overlap, an_operation_without_bytes_waits_for_none)
 {
     struct reply a[3], b[3];
