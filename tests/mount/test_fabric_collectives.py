@@ -358,15 +358,11 @@ def test_tags_have_sequences_of_their_own_across_nodes(fabric):
     ranks = fabric.job([0, 1], size=4096).ranks()
     fill(ranks, [np.full(1024, 1, np.float32)] * 2)
     first = ranks[0].begin("tag=a count=10")
-    other = ranks[1].actor
-    fd = other.call(os.open, ranks[1].file("allreduce"), os.O_RDWR | os.O_NONBLOCK)
-    other.call(os.write, fd, b"tag=b count=10 offset=400\n")
-    other.call(os.write, fd, b"tag=a count=10\n")
+    other = ranks[1].actor.begin(queue_all, ranks[1].path, ["tag=b count=10 offset=400", "tag=a count=10"])
     first.result()
     ranks[0].run("tag=b count=10 offset=400")
-    lines = [other.call(os.read, fd, 4096).decode() for _ in range(2)]
     equal(sorted((result_words(line)["tag"], result_words(line)["seq"], result_words(line)["result"])
-                 for line in lines), [("a", "1", "ok"), ("b", "1", "ok")], "what the queue gave")
+                 for line in other.result(30)), [("a", "1", "ok"), ("b", "1", "ok")], "what the queue gave")
     equal(np.frombuffer(ranks[1].get(40, 400), np.float32).tolist(), [2.0] * 10, "what tag b reduced")
 
 
