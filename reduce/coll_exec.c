@@ -73,7 +73,7 @@ static void copy_from(const struct block *block, unsigned member_idx)
     const struct coll_exec *exec = block->exec;
     const size_t size = coll_dtype_bytes(exec->dtype);
     if (block->begin < block->end) {
-        red_copy(exec->base, exec->member_count, red_streams(exec->count * size) ? exec->member_count : 0,
+        red_copy(exec->base, exec->member_count, red_stream_count(exec->count * size, exec->member_count),
                  exec->base[member_idx], block->begin * size, (block->end - block->begin) * size);
     }
 }

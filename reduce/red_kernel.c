@@ -3,6 +3,7 @@
  */
 #include "reduce/red_kernel.h"
 
+#include "ntbmem/ntbm_fence.h"
 #include "reduce/red_prefetch.h"
 
 #include <pthread.h>
@@ -208,8 +209,8 @@ struct copiers {
 
 /* Whole vectors in rising order, as write-combining buffers want them where dst is a PCI window. memcpy would
  * fall to single bytes there: that is what string instructions do on memory that is not cached. */
-#define COPY_LINES(name, vector, put)                                                              \
-    static void name(char *dst, const char *src, size_t bytes)                                     \
+#define COPY_LINES(name, vector, put, target)                                                      \
+    target static void name(char *dst, const char *src, size_t bytes)                              \
     {                                                                                              \
         const size_t odd = -(uintptr_t)dst % sizeof(vector), head = odd < bytes ? odd : bytes;     \
         size_t at = head;                                                                          \
@@ -232,21 +233,22 @@ struct copiers {
 typedef long long lanes16 __attribute__((vector_size(16), may_alias));
 typedef long long lanes16_unaligned __attribute__((vector_size(16), aligned(1), may_alias));
 
-COPY_LINES(copy_lines, lanes16, STORE)
+COPY_LINES(copy_lines, lanes16, STORE, )
 
 #ifdef __x86_64__
 #include <immintrin.h>
 
 #define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
+#define AVX __attribute__((target("avx")))
 
 typedef long long lanes32 __attribute__((vector_size(32), may_alias));
 typedef long long lanes32_unaligned __attribute__((vector_size(32), aligned(1), may_alias));
 
-__attribute__((target("avx"))) COPY_LINES(copy_lines_avx, lanes32, STORE) __attribute__((target("avx")))
-COPY_LINES(stream_lines_avx, lanes32, STREAM)
+COPY_LINES(copy_lines_avx, lanes32, STORE, AVX)
+COPY_LINES(stream_lines_avx, lanes32, STREAM, AVX)
 #endif
 
-    static struct copiers find_copiers(void)
+static struct copiers find_copiers(void)
 {
 #ifdef __x86_64__
     if (red_tables()[0] != &red_portable)
@@ -255,17 +257,9 @@ COPY_LINES(stream_lines_avx, lanes32, STREAM)
     return (struct copiers){copy_lines, copy_lines};
 }
 
-/* Streamed stores obey no release. */
-static void order_streamed(void)
+unsigned red_stream_count(uint64_t op_bytes, unsigned dst_count)
 {
-#ifdef __x86_64__
-    _mm_sfence();
-#endif
-}
-
-bool red_streams(uint64_t op_bytes)
-{
-    return op_bytes >= STREAM_BYTES;
+    return op_bytes < STREAM_BYTES ? 0 : dst_count;
 }
 
 /* The source is read from memory once, however many copies are made: a piece stays in the first-level cache.
@@ -285,6 +279,6 @@ void red_copy(void *const *dst, unsigned dst_count, unsigned stream_count, const
         }
     }
     if (stream_count > 0) {
-        order_streamed();
+        ntbm_fence_before_word(); /* the word that says it is done: streamed stores obey no release */
     }
 }

@@ -57,8 +57,9 @@ const struct red_table *red_table_find(const char *name);
 void red_reduce(const struct red_table *table, enum coll_dtype dtype, enum coll_op op,
                 const struct red_step *step);
 
-/* Whether an operation over so many bytes of each buffer is better copied past the caches. */
-bool red_streams(uint64_t op_bytes);
+/* To how many of dst_count buffers an operation over so many bytes of each is better copied past the caches:
+ * all, or none when it is small. */
+unsigned red_stream_count(uint64_t op_bytes, unsigned dst_count);
 
 /* Copies bytes [offset, offset + bytes) of src to the same place of every dst (allgather, broadcast); a dst
  * that is src itself is passed over. No range overlaps another. The first stream_count of dst are written

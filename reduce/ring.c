@@ -164,7 +164,7 @@ static unsigned local_ranges(struct ring_op *op, uint64_t begin, void **out)
  * them. */
 static unsigned streamed(const struct ring_op *op, unsigned ranges)
 {
-    return red_streams(op->count * coll_dtype_bytes(op->dtype)) ? ranges : 0;
+    return red_stream_count(op->count * coll_dtype_bytes(op->dtype), ranges);
 }
 
 static unsigned final_divisor(const struct ring_op *op)
