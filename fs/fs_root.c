@@ -54,6 +54,7 @@ static void show_stats(void *of, struct ut_text *out)
     ut_text_addf(out, "numa_node %d\n", fs->numa_node);
     ut_text_stat(out, "request_limit_s", fs->wait_limit_ns / UT_NS_PER_S);
     ut_text_stat(out, "requests", fs->requests);
+    ut_text_stat(out, "requests_parked", fs->parked);
     ut_text_stat(out, "jobs", count_jobs(fs));
     ut_text_stat(out, "memory_limit_bytes", fs->settings->memory_bytes);
     ut_text_stat(out, "memory_used_bytes", fs_memory_used_bytes(fs));

@@ -62,6 +62,7 @@ static struct fs_wait *wait_create(struct fs_handle *handle, fuse_req_t req, siz
     wait->handle = handle;
     wait->req = req;
     wait->size = size;
+    fs->parked += req != NULL;
     ut_list_init(&wait->link);
     ut_list_init(&wait->interrupted);
     return wait;
@@ -71,6 +72,7 @@ static void wait_free(struct fs_wait *wait)
 {
     ut_list_remove(&wait->link);
     ut_list_remove(&wait->interrupted);
+    wait->fs->parked -= wait->req != NULL;
     wait->next_free = wait->fs->free_waits;
     wait->fs->free_waits = wait;
 }

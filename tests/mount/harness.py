@@ -355,12 +355,9 @@ class Mount:
             return int(waiting.read())
 
     def wait_parked(self, count=1):
-        """Returns when at least `count` requests wait in the daemon. Those that are only on their way, such as the
-        release of a closed file, have been answered when a statfs made after them is; a stat would do if no cache
-        answered it. Strangers ask this mount too, the df of a test beside this one say, but not several times in a
-        row."""
-        wait_until(lambda: all(self.waiting() >= count and os.statvfs(self.path) for _ in range(4)),
-                   f"{count} requests are parked")
+        """Returns when at least `count` reads and writes of triggers wait in the daemon. What the kernel counts as
+        waiting would not do: a file's written-back pages and its release may be on their way long after its close."""
+        wait_until(lambda: int(self.stats()["requests_parked"]) >= count, f"{count} requests are parked")
 
     def needs_parallel_writes(self):
         """For tests in which two processes wait on one trigger: each parked write holds the file's lock."""

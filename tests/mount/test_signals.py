@@ -252,6 +252,7 @@ def test_thousands_of_interrupts_leave_nothing_behind(mount):
     ranks[1].run("op=avg")
     call.result()
     equal(ranks[0].status().count("result=ok"), 1, "operations")
+    equal(mount.stats()["requests_parked"], "0", "requests parked")
     expect_sum(ranks, 1)
 
 
