@@ -8,7 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELDS 50 /* before sleeping: those that come together meet without it */
+#include "utils/ut_clock.h"
+
+/* How long they look for each other before they sleep: who is woken comes 15 to 60 us after the others on a
+ * virtual machine, which would count as the time of what they begin together. */
+#define LOOK_NS UT_NS_PER_MS
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
@@ -24,7 +28,8 @@ bool ctl_perf_step_wait(struct ctl_perf_step *step, void (*idle)(void *ctx), voi
         step->round = round + 1;
         syscall(SYS_futex, &step->round, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     }
-    for (int i = 0; step->round == round && !step->failure->state && i < YIELDS; i++)
+    for (uint64_t until = ut_clock_ns() + LOOK_NS;
+         step->round == round && !step->failure->state && ut_clock_ns() < until;)
         sched_yield();
     while (step->round == round && !step->failure->state) {
         futex_wait(&step->round, round);

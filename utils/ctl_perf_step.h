@@ -1,6 +1,8 @@
 /*
  * Processes that go in step: a barrier in shared memory that nobody hangs in.
  *
+ * Who comes within a millisecond of the others goes on with them at once; after that they sleep.
+ *
  * Several barriers share one place for failure. When one process fails, those that wait at any of them get
  * out.
  */
