@@ -28,6 +28,11 @@
 #include <unistd.h>
 #include <time.h>
 
+/* How long a worker looks for work before it sleeps; and how soon after the last it must have come the time
+ * before for that to be worth it. A CPU with nothing to run takes 15 to 60 us to come back on a virtual
+ * machine, each time: for the worker, and for the rank there that is answered in the end. */
+#define SPIN_NS 200000u
+
 /* How long a sharing thread waits for the blocks that others still carry out before it leaves the end to
  * them: what waking it again would take. */
 #define SHARE_WAIT_NS 50000u
@@ -51,6 +56,7 @@ struct worker {
     atomic_bool aside;              /* it gives way, or is about to */
     sem_t call;
     struct ut_list link; /* in pool->idle until somebody takes it out to call it */
+    bool spins;          /* before it sleeps */
     int cpu;             /* the only one it runs on; -1: whichever of pool->cpus */
 };
 
@@ -63,6 +69,7 @@ struct red_pool {
     bool pinned;          /* that is less than where the process may */
     bool may_give_way;    /* workers can come back from it */
     atomic_uint hurries;  /* so many there have been */
+    atomic_bool has_work; /* whether the queue has any; changed with the lock held */
     unsigned thread_count;
     unsigned capacity; /* of worker[] */
     struct worker worker[];
@@ -71,11 +78,12 @@ struct red_pool {
 /* ---- A worker ---- */
 
 /* The next block of a work that has one left. Lock held. */
-static unsigned take_next(struct red_work *work)
+static unsigned take_next(struct red_pool *pool, struct red_work *work)
 {
     const unsigned idx = work->next_idx++;
     if (work->next_idx == work->block_count) {
         ut_list_remove(&work->link);
+        atomic_store_explicit(&pool->has_work, !ut_list_empty(&pool->queue), memory_order_relaxed);
     }
     return idx;
 }
@@ -100,24 +108,60 @@ static void sleep_until_called(struct worker *worker)
     }
 }
 
-/* Waits for a block and takes it. False when the pool stops and nothing is left. */
-static bool take_block(struct worker *worker, struct red_work **work, unsigned *idx)
+/* Whoever else wants the CPU has it meanwhile. */
+static void look_for_work(const struct red_pool *pool, uint64_t since)
+{
+    while (!atomic_load_explicit(&pool->has_work, memory_order_relaxed) && ut_clock_ns() - since < SPIN_NS) {
+        sched_yield();
+    }
+}
+
+/* The first work in the queue that is not being shared by a thread on the worker's own CPU, where they would
+ * only take turns. Lock held. */
+static struct red_work *find_work(const struct worker *worker)
+{
+    UT_LIST_EACH(&worker->pool->queue, struct red_work, link, work)
+    {
+        if (work->home < 0 || work->home != worker->cpu) {
+            return work;
+        }
+    }
+    return NULL;
+}
+
+/* Once. There may be nothing when it returns: others take what has come. Lock held, but not while it waits.
+ */
+static void wait_for_work(struct worker *worker)
 {
     struct red_pool *pool = worker->pool;
-    pthread_mutex_lock(&pool->lock);
-    while (ut_list_empty(&pool->queue) && !pool->stopping) {
+    const uint64_t since = ut_clock_ns();
+    if (worker->spins) {
+        pthread_mutex_unlock(&pool->lock);
+        look_for_work(pool, since);
+        pthread_mutex_lock(&pool->lock);
+    }
+    if (!find_work(worker) && !pool->stopping) {
         ut_list_append(&pool->idle, &worker->link);
         pthread_mutex_unlock(&pool->lock);
         sleep_until_called(worker);
         pthread_mutex_lock(&pool->lock);
     }
-    const bool found = !ut_list_empty(&pool->queue);
-    if (found) {
-        *work = UT_CONTAINER(pool->queue.next, struct red_work, link);
-        *idx = take_next(*work);
+    worker->spins = ut_clock_ns() - since < SPIN_NS;
+}
+
+/* Waits for a block and takes it. False when the pool stops and nothing is left. */
+static bool take_block(struct worker *worker, struct red_work **work, unsigned *idx)
+{
+    struct red_pool *pool = worker->pool;
+    pthread_mutex_lock(&pool->lock);
+    while (!(*work = find_work(worker)) && !pool->stopping) {
+        wait_for_work(worker);
+    }
+    if (*work) {
+        *idx = take_next(pool, *work);
     }
     pthread_mutex_unlock(&pool->lock);
-    return found;
+    return *work;
 }
 
 static bool set_attributes(pid_t tid, struct sched_attributes attr)
@@ -256,10 +300,12 @@ static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left,
         red_pool_hurry(pool); /* what is before it in the queue */
     }
     work->next_idx = 0;
+    work->home = stays ? sched_getcpu() : -1;
     atomic_init(&work->left, left);
     pthread_mutex_lock(&pool->lock);
     work->hurries = atomic_load(&pool->hurries);
     ut_list_append(&pool->queue, &work->link);
+    atomic_store_explicit(&pool->has_work, true, memory_order_relaxed);
     choose(pool, for_workers, stays, &called);
     pthread_mutex_unlock(&pool->lock);
     call(&called);
@@ -299,7 +345,7 @@ bool red_pool_share(struct red_pool *pool, struct red_work *work)
     for (;;) {
         pthread_mutex_lock(&pool->lock);
         const bool found = work->next_idx < block_count;
-        const unsigned idx = found ? take_next(work) : 0;
+        const unsigned idx = found ? take_next(pool, work) : 0;
         pthread_mutex_unlock(&pool->lock);
         if (!found) {
             return others_end(work) || is_last(work);

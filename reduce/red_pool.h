@@ -30,6 +30,7 @@ struct red_work {
     /* private to the pool from submit to finish */
     struct ut_list link;
     unsigned next_idx; /* guarded by the pool's lock */
+    int home;          /* the CPU of the thread that shares it; -1 */
     unsigned hurries;  /* there had been so many when it was submitted */
     atomic_uint left;  /* blocks not yet done, and the part of who shares it */
 };

@@ -459,25 +459,36 @@ static void wait_until_asleep(struct pair *pair)
     }
 }
 
-Test(pool, the_worker_beside_the_caller_is_called_last, .timeout = 60)
+/* A pool with a worker on each of two CPUs, the caller on the first of them. NULL where there is only one
+ * CPU. */
+static struct red_pool *pool_of_two_beside(int cpu[2])
 {
-    static struct pair pair = {.work = {.block = look_at_other, .finish = pair_finished, .block_count = 2}};
     cpu_set_t usable, set;
     sched_getaffinity(0, sizeof usable, &usable);
     if (CPU_COUNT(&usable) < 2) {
-        cr_skip_test("one CPU only");
+        return NULL;
     }
     CPU_ZERO(&set);
-    for (int cpu = 0, found = 0; found < 2; cpu++) {
-        if (CPU_ISSET(cpu, &usable)) {
-            pair.cpu[found++] = cpu;
-            CPU_SET(cpu, &set);
+    for (int at = 0, found = 0; found < 2; at++) {
+        if (CPU_ISSET(at, &usable)) {
+            cpu[found++] = at;
+            CPU_SET(at, &set);
         }
     }
     sched_setaffinity(0, sizeof set, &set);
     struct red_pool *pool = pool_of(0);
-    CPU_CLR(pair.cpu[1], &set);
+    CPU_CLR(cpu[1], &set);
     sched_setaffinity(0, sizeof set, &set);
+    return pool;
+}
+
+Test(pool, the_worker_beside_the_caller_is_called_last, .timeout = 60)
+{
+    static struct pair pair = {.work = {.block = look_at_other, .finish = pair_finished, .block_count = 2}};
+    struct red_pool *pool = pool_of_two_beside(pair.cpu);
+    if (!pool) {
+        cr_skip_test("one CPU only");
+    }
     sem_init(&pair.finished, 0, 0);
     for (unsigned round = 0; round < 50; round++) {
         atomic_store(&pair.looked, false);
@@ -487,6 +498,58 @@ Test(pool, the_worker_beside_the_caller_is_called_last, .timeout = 60)
     }
     red_pool_destroy(pool);
     cr_assert_eq(atomic_load(&pair.asleep), 0);
+}
+
+/* A work that its caller shares, on one CPU. */
+struct shared {
+    struct red_work work;
+    int cpu, tid;       /* the caller's */
+    atomic_uint beside; /* blocks that somebody else did on that CPU */
+    sem_t finished;
+};
+
+static void note_who(struct red_work *work, unsigned idx)
+{
+    struct shared *shared = UT_CONTAINER(work, struct shared, work);
+    const uint64_t until = ut_clock_ns() + 5000; /* long enough for others to come */
+    if (gettid() != shared->tid && sched_getcpu() == shared->cpu) {
+        atomic_fetch_add(&shared->beside, 1);
+    }
+    while (ut_clock_ns() < until) {
+    }
+    (void)idx;
+}
+
+static void shared_finished(struct red_work *work)
+{
+    sem_post(&UT_CONTAINER(work, struct shared, work)->finished);
+}
+
+/* Both workers still look for work, after one that took both. */
+Test(pool, the_worker_beside_who_shares_leaves_the_work_to_him, .timeout = 60)
+{
+    int cpu[2];
+    struct red_pool *pool = pool_of_two_beside(cpu);
+    if (!pool) {
+        cr_skip_test("one CPU only");
+    }
+    static struct pair pair = {.work = {.finish = pair_finished, .block = look_at_other, .block_count = 2}};
+    static struct shared shared = {.work = {.block = note_who, .finish = shared_finished, .block_count = 8}};
+    memcpy(pair.cpu, cpu, sizeof cpu);
+    shared.cpu = cpu[0];
+    shared.tid = gettid();
+    sem_init(&pair.finished, 0, 0);
+    sem_init(&shared.finished, 0, 0);
+    for (unsigned round = 0; round < 3000; round++) {
+        atomic_store(&pair.looked, false);
+        red_pool_submit(pool, &pair.work);
+        sem_wait(&pair.finished);
+        if (!red_pool_share(pool, &shared.work)) {
+            sem_wait(&shared.finished);
+        }
+    }
+    red_pool_destroy(pool);
+    cr_assert_eq(atomic_load(&shared.beside), 0);
 }
 
 static sigset_t worker_mask;
