@@ -71,6 +71,7 @@ struct fs {
     struct ut_list works;                       /* struct red_work.link: for the workers, fs_exec.c */
     uint64_t hurry_ns;                          /* when works that give way shall cease to; 0: never */
     struct ut_list unread_runs;                 /* struct fs_run.link: wait for writes in the queue */
+    struct ut_list giving_runs; /* struct fs_run.link: begun before all of their ranks waited */
     struct fs_events events;
     struct fs_log log;
     uint64_t started_ns;

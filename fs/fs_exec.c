@@ -21,8 +21,10 @@
 /* Of more ranks than these the loop thread, which everybody waits for meanwhile, does no more at once. */
 #define SMALL_RANKS 8u
 
-/* So long it may give way, however busy the processors are: a few steps of a training loop. */
+/* So long it may give way, however busy the processors are: a few steps of a training loop; and while a rank
+ * waits for it, a few times as long as the bucket of one takes. */
 #define GIVE_WAY_NS (UT_NS_PER_S / 10)
+#define GIVE_WAY_WAITED_NS (UT_NS_PER_S / 100)
 
 /* One rank's range under operation. */
 struct fs_member {
@@ -44,9 +46,9 @@ struct fs_run {
     unsigned block_count;
     atomic_int rc;                    /* the first failure of any worker */
     atomic_bool moved;                /* data has begun to move */
-    bool gives_way;                   /* to ranks, who compute while it is carried out */
+    bool gives_way;                   /* to ranks, some of whom compute while it is carried out */
     bool dropping;                    /* between the two invalidations */
-    struct ut_list link;              /* in fs->unread_runs, or nowhere */
+    struct ut_list link;              /* in fs->unread_runs, in fs->giving_runs, or nowhere */
     void (*next)(struct fs_run *run); /* on the loop thread, when the worker has done its part */
     struct coll_net_run *ring;        /* made when first needed; ranks of other nodes take part */
     bool over_ring, on_ring, settled; /* this operation goes over the ring; is on it now; has its result */
@@ -75,6 +77,7 @@ static struct fs_run *run_create(struct fs *fs, unsigned members)
     run->asks = calloc(members, sizeof(run->asks[0]));
     run->capacity = members;
     run->fs = fs;
+    ut_list_init(&run->link);
     if (run->base && run->asks)
         return run;
     free(run->base);
@@ -148,14 +151,12 @@ static uint64_t short_block_bytes(unsigned members)
     return bytes < 4096 ? 4096 : bytes;
 }
 
-/* All of our ranks have queued it, and compute. */
-static bool nobody_waits(const struct fs_run *run)
+static unsigned count_waiting(const struct fs_run *run)
 {
-    for (unsigned i = 0; i < run->exec.member_count; i++) {
-        if (fs_trigger_waits(run->asks[i]))
-            return false;
-    }
-    return true;
+    unsigned count = 0;
+    for (unsigned i = 0; i < run->exec.member_count; i++)
+        count += fs_trigger_waits(run->asks[i]);
+    return count;
 }
 
 static void set_up(struct fs_run *run, struct coll_operation *op)
@@ -183,7 +184,7 @@ static void set_up(struct fs_run *run, struct coll_operation *op)
     run->block_count = coll_exec_block_count(&run->exec, run->block_bytes);
     atomic_store_explicit(&run->rc, 0, memory_order_relaxed);
     run->dropping = false;
-    run->gives_way = run->fs->passthrough && nobody_waits(run);
+    run->gives_way = run->fs->passthrough && count_waiting(run) < members;
     atomic_store_explicit(&run->moved, false, memory_order_relaxed);
 }
 
@@ -221,6 +222,7 @@ static void finish(struct fs_run *run)
         describe_fault(run, rc, text, sizeof(text));
     op->moved = atomic_load_explicit(&run->moved, memory_order_relaxed);
     coll_op_finish(op, rc, text, ut_clock_ns());
+    ut_list_remove(&run->link);
     for (unsigned i = 0; i < run->exec.member_count; i++) {
         ut_list_remove(&run->members[i].in_rank);
         fs_rank_run_over(run->members[i].rank);
@@ -356,6 +358,14 @@ static void start_ring(struct fs_run *run)
     finish(run);
 }
 
+static void hurry_within(struct fs *fs, uint64_t ns)
+{
+    const uint64_t at = ut_clock_ns() + ns;
+    if (!fs->hurry_ns || at < fs->hurry_ns)
+        fs->hurry_ns = at;
+    fs_loop_wake_at(&fs->loop, fs->hurry_ns);
+}
+
 static void set_up_blocks(struct fs_run *run)
 {
     atomic_store_explicit(&run->moved, true, memory_order_relaxed);
@@ -367,6 +377,10 @@ static void start_blocks(struct fs_run *run)
     set_up_blocks(run);
     run->work.gives_way = run->gives_way;
     submit_later(run);
+    if (run->gives_way) {
+        ut_list_append(&run->fs->giving_runs, &run->link);
+        hurry_within(run->fs, count_waiting(run) ? GIVE_WAY_WAITED_NS : GIVE_WAY_NS);
+    }
 }
 
 /* Our memory is what clients stored; what the kernel writes back from now on is older than the result. */
@@ -512,11 +526,19 @@ void fs_exec_submit(struct fs *fs)
     while (!ut_list_empty(&fs->works)) {
         struct red_work *work = UT_CONTAINER(fs->works.next, struct red_work, link);
         ut_list_remove(&work->link);
-        if (work->gives_way && !fs->hurry_ns) {
-            fs->hurry_ns = ut_clock_ns() + GIVE_WAY_NS;
-            fs_loop_wake_at(&fs->loop, fs->hurry_ns);
-        }
         red_pool_submit(fs->workers, work);
+    }
+}
+
+void fs_exec_rank_waits(struct fs *fs)
+{
+    UT_LIST_EACH(&fs->giving_runs, struct fs_run, link, run)
+    {
+        const unsigned waiting = count_waiting(run);
+        if (waiting == run->exec.member_count)
+            red_pool_hurry(fs->workers);
+        else if (waiting)
+            hurry_within(fs, GIVE_WAY_WAITED_NS);
     }
 }
 

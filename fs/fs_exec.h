@@ -12,8 +12,9 @@
  * kernel had begun before and does not wait for (Linux before 6.16). It keeps them out of that queue only
  * while a client's fsync waits for earlier ones; closing a buffer does not (noflush, fs_buffer.c).
  *
- * A large operation that all ranks have queued, none of whom waits for its result, gives way to whatever else
- * the processors are for, until somebody waits (fs_trigger.c), or a moment has passed.
+ * A large operation whose ranks do not all wait for its result gives way to whatever else the processors are
+ * for: who does not wait computes, and who waits leaves a processor free. Until all wait, or a moment has
+ * passed.
  *
  * Threads: all of it on the loop thread.
  */
@@ -34,7 +35,10 @@ void fs_exec_writes_are_read(struct fs *fs);
 /* Hands to the workers what has been begun since; whenever the loop thread has nothing more to answer. */
 void fs_exec_submit(struct fs *fs);
 
-/* When it is time, operations that nobody waits for give way no longer. Sets the next time. */
+/* A rank has begun to wait. */
+void fs_exec_rank_waits(struct fs *fs);
+
+/* When it is time, operations give way no longer. Sets the next time. */
 void fs_exec_tick(struct fs *fs, uint64_t now);
 
 /* coll_host.abort: another node has failed the operation. */

@@ -378,6 +378,7 @@ int fs_serve(const struct fs_settings *settings, void (*ready)(void *ctx), void 
     ut_list_init(&fs->gone_nodes);
     ut_list_init(&fs->works);
     ut_list_init(&fs->unread_runs);
+    ut_list_init(&fs->giving_runs);
     decide_buffers(fs);
     int rc = set_up_work(fs);
     if (!rc)

@@ -1,5 +1,6 @@
 #include "fs/fs_trigger.h"
 
+#include "fs/fs_exec.h"
 #include "fs/fs_process.h"
 #include "utils/ut_clock.h"
 
@@ -271,13 +272,24 @@ void fs_trigger_answer(void *ctx, struct coll_ask *ask, const struct coll_why *w
     wait_free(wait);
 }
 
+static bool rank_waits(const struct fs_rank *rank)
+{
+    for (unsigned i = 0; i < COLL_KIND_COUNT; i++) {
+        if (rank->triggers[i].parked)
+            return true;
+    }
+    UT_LIST_EACH(&rank->handles, struct fs_handle, link, handle)
+    {
+        if (handle->poll || !ut_list_empty(&handle->readers))
+            return true;
+    }
+    return false;
+}
+
 bool fs_trigger_waits(const struct coll_ask *ask)
 {
     const struct fs_wait *wait = ask->waiter;
-    if (!wait || wait->req)
-        return wait != NULL;
-    const struct fs_handle *handle = wait->handle; /* it was queued: who waits reads or polls */
-    return handle && (handle->poll || !ut_list_empty(&handle->readers));
+    return wait && (wait->req || rank_waits(wait->trigger->rank));
 }
 
 /* ---- interruption ---- */
@@ -391,10 +403,10 @@ static int ask(struct fs_wait *wait, const struct coll_cmd *cmd, pid_t pid, bool
     wait->ask = out;
     if (queue)
         return 0;
-    red_pool_hurry(rank->fs->workers);
     out->t_parked = now;
     wait->parked = true;
     wait->trigger->parked++;
+    fs_exec_rank_waits(rank->fs);
     fuse_req_interrupt_func(wait->req, on_interrupt, wait);
     return 0;
 }
@@ -450,7 +462,6 @@ static void trigger_read(fuse_req_t req, struct fs_node *node, size_t size, off_
         fuse_reply_buf(req, NULL, 0);
         return;
     }
-    red_pool_hurry(handle->trigger->rank->fs->workers);
     struct fs_wait *reader = fi->flags & O_NONBLOCK ? NULL : wait_create(handle, req, size);
     if (!reader) {
         fuse_reply_err(req, fi->flags & O_NONBLOCK ? EAGAIN : ENOMEM);
@@ -458,6 +469,7 @@ static void trigger_read(fuse_req_t req, struct fs_node *node, size_t size, off_
     }
     ut_list_append(&handle->readers, &reader->link);
     fuse_req_interrupt_func(req, on_interrupt, reader);
+    fs_exec_rank_waits(handle->trigger->rank->fs);
 }
 
 static void trigger_poll(fuse_req_t req, struct fs_node *node, struct fuse_file_info *fi,
@@ -472,7 +484,7 @@ static void trigger_poll(fuse_req_t req, struct fs_node *node, struct fuse_file_
             fuse_pollhandle_destroy(handle->poll);
         handle->poll = ph;
         if (ut_list_empty(&handle->lines))
-            red_pool_hurry(rank->fs->workers);
+            fs_exec_rank_waits(rank->fs);
     }
     if (!ut_list_empty(&handle->lines))
         events |= POLLIN;

@@ -15,7 +15,8 @@ void fs_trigger_wake(struct fs_rank *rank);
 /* coll_host.answer: the request that `ask` stands for is over. */
 void fs_trigger_answer(void *ctx, struct coll_ask *ask, const struct coll_why *why, uint64_t now);
 
-/* Whether the process that asked waits for the result now; else it goes on with its own work. */
+/* Whether a process of the rank that asked waits now, for this or another result; else it goes on with its
+ * own work. */
 bool fs_trigger_waits(const struct coll_ask *ask);
 
 /* Answers the requests whose wait a signal has interrupted. After each batch of requests. */

@@ -1,16 +1,20 @@
 /*
- * One queue under one lock. A worker takes the next block of the work at the head, and the work leaves the
- * queue with its last block; so the lock is held for a few instructions a block, and blocks are long.
+ * One queue under one lock. A worker takes a block of the first work there, and from then on blocks of the
+ * same work by one atomic step each: while it has a block that is not done the work stays. Whoever takes the
+ * last one takes the work out of the queue.
  *
  * Each worker sleeps on a semaphore of its own, so that a caller chooses whom to wake. Where there is a
  * worker for each CPU, each has one of its own: the kernel would put a woken worker beside the thread that
  * wakes it when no CPU is idle in that very moment, and both would take turns while a rank that has just
  * asked leaves another CPU idle. (Measured on two CPUs, 1 MiB a rank: every time.)
  *
- * A worker gives way for the length of a block: SCHED_IDLE makes the kernel put whoever wakes in its place at
- * once, and wake others on its CPU as on an idle one. It is as all others again before it touches the lock,
- * which it would hold for long if it were put aside there. A hurry gives its place back to a worker that was
- * put aside in its block.
+ * A worker gives way while it has blocks of a work: SCHED_IDLE makes the kernel put whoever wakes in its
+ * place at once, and wake others on its CPU as on an idle one. It yields before each block, since one who
+ * wakes together with it may have to wait until it has had more than its share. It is as all others again
+ * before it touches the lock, which it would hold for long if it were put aside there; and it sleeps as it
+ * worked last, so that a rank that is woken beside it comes first. Each change of the policy makes the kernel
+ * forget most of what the worker has had, so there are few. (Measured with a change at each block: now and
+ * then a rank waited 1.5 ms.) A hurry gives its place back to a worker that was put aside.
  */
 #include "reduce/red_pool.h"
 
@@ -57,11 +61,12 @@ struct worker {
     sem_t call;
     struct ut_list link; /* in pool->idle until somebody takes it out to call it */
     bool spins;          /* before it sleeps */
+    bool gave_way;       /* in the work it did last */
     int cpu;             /* the only one it runs on; -1: whichever of pool->cpus */
 };
 
 struct red_pool {
-    pthread_mutex_t lock; /* guards the fields up to stopping, and next_idx of queued works; taken last */
+    pthread_mutex_t lock; /* guards the fields up to stopping; taken last */
     struct ut_list queue; /* works with blocks nobody has taken */
     struct ut_list idle;  /* workers that sleep, or are about to */
     bool stopping;
@@ -77,15 +82,35 @@ struct red_pool {
 
 /* ---- A worker ---- */
 
-/* The next block of a work that has one left. Lock held. */
-static unsigned take_next(struct red_pool *pool, struct red_work *work)
+/* The next block of the work, which is in the queue, or of which the caller has a block that is not done.
+ * block_count when none is left. Who gets the last one dequeues the work before doing it. */
+static unsigned next_block(struct red_work *work)
 {
-    const unsigned idx = work->next_idx++;
-    if (work->next_idx == work->block_count) {
-        ut_list_remove(&work->link);
-        atomic_store_explicit(&pool->has_work, !ut_list_empty(&pool->queue), memory_order_relaxed);
+    unsigned idx = atomic_load_explicit(&work->next_idx, memory_order_relaxed);
+    while (idx < work->block_count &&
+           !atomic_compare_exchange_weak_explicit(&work->next_idx, &idx, idx + 1, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
     }
     return idx;
+}
+
+static bool is_last_block(const struct red_work *work, unsigned idx)
+{
+    return idx == work->block_count - 1;
+}
+
+/* Lock held. */
+static void dequeue(struct red_pool *pool, struct red_work *work)
+{
+    ut_list_remove(&work->link);
+    atomic_store_explicit(&pool->has_work, !ut_list_empty(&pool->queue), memory_order_relaxed);
+}
+
+static void dequeue_alone(struct red_pool *pool, struct red_work *work)
+{
+    pthread_mutex_lock(&pool->lock);
+    dequeue(pool, work);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 /* Releases what was written before to whoever is last, and acquires the others' writes when that is us.
@@ -108,6 +133,40 @@ static void sleep_until_called(struct worker *worker)
     }
 }
 
+static bool set_attributes(pid_t tid, struct sched_attributes attr)
+{
+    return syscall(SYS_sched_setattr, tid, &attr, 0) == 0;
+}
+
+static bool is_hurried(const struct worker *worker, unsigned hurries)
+{
+    return atomic_load(&worker->pool->hurries) != hurries;
+}
+
+/* Unless there have been hurries since there were that many. Who hurries counts, then looks for whom it finds
+ * aside; we are aside, then look at the count. So one of the two notices the other. */
+static void step_aside(struct worker *worker, unsigned hurries)
+{
+    struct sched_attributes idle = worker->as_all;
+    if (!worker->pool->may_give_way || is_hurried(worker, hurries)) {
+        return;
+    }
+    idle.policy = SCHED_IDLE;
+    idle.runtime_ns = 0; /* the usual: the kernel runs first who asks for less */
+    atomic_store(&worker->aside, true);
+    if (!set_attributes(0, idle) || is_hurried(worker, hurries)) {
+        set_attributes(0, worker->as_all);
+    }
+}
+
+static void step_back(struct worker *worker)
+{
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed)) {
+        set_attributes(0, worker->as_all);
+        atomic_store(&worker->aside, false);
+    }
+}
+
 /* Whoever else wants the CPU has it meanwhile. */
 static void look_for_work(const struct red_pool *pool, uint64_t since)
 {
@@ -116,13 +175,14 @@ static void look_for_work(const struct red_pool *pool, uint64_t since)
     }
 }
 
-/* The first work in the queue that is not being shared by a thread on the worker's own CPU, where they would
- * only take turns. Lock held. */
+/* The first work in the queue with a block left that is not being shared by a thread on the worker's own CPU,
+ * where they would only take turns. Lock held. */
 static struct red_work *find_work(const struct worker *worker)
 {
     UT_LIST_EACH(&worker->pool->queue, struct red_work, link, work)
     {
-        if (work->home < 0 || work->home != worker->cpu) {
+        const bool for_us = work->home < 0 || work->home != worker->cpu;
+        if (for_us && atomic_load_explicit(&work->next_idx, memory_order_relaxed) < work->block_count) {
             return work;
         }
     }
@@ -141,9 +201,14 @@ static void wait_for_work(struct worker *worker)
         pthread_mutex_lock(&pool->lock);
     }
     if (!find_work(worker) && !pool->stopping) {
+        const unsigned hurries = atomic_load(&pool->hurries);
         ut_list_append(&pool->idle, &worker->link);
         pthread_mutex_unlock(&pool->lock);
+        if (worker->gave_way) {
+            step_aside(worker, hurries);
+        }
         sleep_until_called(worker);
+        step_back(worker);
         pthread_mutex_lock(&pool->lock);
     }
     worker->spins = ut_clock_ns() - since < SPIN_NS;
@@ -153,20 +218,21 @@ static void wait_for_work(struct worker *worker)
 static bool take_block(struct worker *worker, struct red_work **work, unsigned *idx)
 {
     struct red_pool *pool = worker->pool;
+    bool found = false;
     pthread_mutex_lock(&pool->lock);
-    while (!(*work = find_work(worker)) && !pool->stopping) {
-        wait_for_work(worker);
-    }
-    if (*work) {
-        *idx = take_next(pool, *work);
+    while (!found && ((*work = find_work(worker)) || !pool->stopping)) {
+        if (!*work) {
+            wait_for_work(worker);
+            continue;
+        }
+        *idx = next_block(*work);
+        found = *idx < (*work)->block_count;
+        if (found && is_last_block(*work, *idx)) {
+            dequeue(pool, *work);
+        }
     }
     pthread_mutex_unlock(&pool->lock);
-    return *work;
-}
-
-static bool set_attributes(pid_t tid, struct sched_attributes attr)
-{
-    return syscall(SYS_sched_setattr, tid, &attr, 0) == 0;
+    return found;
 }
 
 /* A rank that wakes beside a worker runs soon instead of after the kernel's usual slice, milliseconds in
@@ -197,33 +263,32 @@ static void settle(struct worker *worker)
     }
 }
 
-static bool is_hurried(const struct worker *worker, const struct red_work *work)
+static void let_others_first(const struct worker *worker, const struct red_work *work)
 {
-    return atomic_load(&worker->pool->hurries) != work->hurries;
-}
-
-/* Who hurries counts, then looks for whom it finds aside; we are aside, then look at the count. So one of the
- * two notices the other. */
-static void step_aside(struct worker *worker, const struct red_work *work)
-{
-    struct sched_attributes idle = worker->as_all;
-    if (!work->gives_way || !worker->pool->may_give_way || is_hurried(worker, work)) {
-        return;
-    }
-    idle.policy = SCHED_IDLE;
-    atomic_store(&worker->aside, true);
-    if (set_attributes(0, idle) && !is_hurried(worker, work)) {
-        sched_yield(); /* to who was here before us */
-    } else {
-        set_attributes(0, worker->as_all);
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) && !is_hurried(worker, work->hurries)) {
+        sched_yield();
     }
 }
 
-static void step_back(struct worker *worker)
+/* The block, and those of the same work that nobody else takes meanwhile. */
+static void do_blocks(struct worker *worker, struct red_work *work, unsigned idx)
 {
-    if (atomic_load_explicit(&worker->aside, memory_order_relaxed)) {
-        set_attributes(0, worker->as_all);
-        atomic_store(&worker->aside, false);
+    const unsigned count = work->block_count;
+    worker->gave_way = work->gives_way;
+    if (work->gives_way) {
+        step_aside(worker, work->hurries);
+    }
+    while (idx < count) {
+        let_others_first(worker, work);
+        work->block(work, idx);
+        idx = next_block(work);
+        if (idx >= count - 1) {
+            step_back(worker);
+        }
+        if (idx == count - 1) {
+            dequeue_alone(worker->pool, work);
+        }
+        end_block(work);
     }
 }
 
@@ -234,10 +299,7 @@ static void *worker_main(void *arg)
     unsigned idx;
     settle(worker);
     while (take_block(worker, &work, &idx)) {
-        step_aside(worker, work);
-        work->block(work, idx);
-        step_back(worker);
-        end_block(work);
+        do_blocks(worker, work, idx);
     }
     return NULL;
 }
@@ -299,7 +361,7 @@ static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left,
     if (!work->gives_way) {
         red_pool_hurry(pool); /* what is before it in the queue */
     }
-    work->next_idx = 0;
+    atomic_init(&work->next_idx, 0);
     work->home = stays ? sched_getcpu() : -1;
     atomic_init(&work->left, left);
     pthread_mutex_lock(&pool->lock);
@@ -342,17 +404,14 @@ bool red_pool_share(struct red_pool *pool, struct red_work *work)
     const unsigned others = pool->thread_count - 1; /* this thread is busy in place of a worker */
     const unsigned block_count = work->block_count;
     enqueue(pool, work, block_count + 1, block_count - 1 < others ? block_count - 1 : others, true);
-    for (;;) {
-        pthread_mutex_lock(&pool->lock);
-        const bool found = work->next_idx < block_count;
-        const unsigned idx = found ? take_next(pool, work) : 0;
-        pthread_mutex_unlock(&pool->lock);
-        if (!found) {
-            return others_end(work) || is_last(work);
+    for (unsigned idx; (idx = next_block(work)) < block_count;) {
+        if (is_last_block(work, idx)) {
+            dequeue_alone(pool, work);
         }
         work->block(work, idx);
         end_block(work);
     }
+    return others_end(work) || is_last(work);
 }
 
 /* ---- Starting and ending ---- */

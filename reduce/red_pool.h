@@ -8,7 +8,7 @@
  * has more threads than there are cores for it; when it has as many, each keeps to a core of its own. Idle
  * workers sleep.
  *
- * A work may give way: in its blocks a worker runs only where, and as long as, nobody else in its scheduling
+ * A work may give way: at its blocks a worker runs only where, and as long as, nobody else in its scheduling
  * group wants to (SCHED_IDLE). For results that nobody waits for yet; on a busy machine it takes any time, so
  * whoever submits it hurries it in the end. Where the process may not come back from that (no CAP_SYS_NICE),
  * it is like any other work.
@@ -29,10 +29,10 @@ struct red_work {
     bool gives_way;                                     /* until somebody hurries */
     /* private to the pool from submit to finish */
     struct ut_list link;
-    unsigned next_idx; /* guarded by the pool's lock */
-    int home;          /* the CPU of the thread that shares it; -1 */
-    unsigned hurries;  /* there had been so many when it was submitted */
-    atomic_uint left;  /* blocks not yet done, and the part of who shares it */
+    atomic_uint next_idx;
+    int home;         /* the CPU of the thread that shares it; -1 */
+    unsigned hurries; /* there had been so many when it was submitted */
+    atomic_uint left; /* blocks not yet done, and the part of who shares it */
 };
 
 struct red_pool;

@@ -7,6 +7,8 @@ Two ranks compute the gradients of one bucket of 25 MiB after the other, as a ba
 each bucket as soon as it is there (O_NONBLOCK). In the same run they also only compute, and only reduce. What is hidden
 is (computing + reducing - both together) / the smaller of the two; medians over the rounds.
 
+Where a processor computes, it is an amount of work, so that what takes the processor away shows.
+
 device   computing is waiting for an accelerator: processors are free
 one      rank 0 computes on one processor, rank 1 waits for its accelerator: one of two processors is free
 long     the same, and computing takes 2.5 times as long as reducing, else 1.2 times
@@ -36,24 +38,37 @@ CASES = (("device", (False, False), 1.2), ("one", (True, False), 1.2), ("long", 
          ("cpu", (True, True), 1.2))
 
 
-def computing(seconds, on_cpu):
-    """As long as the gradients of one bucket take."""
-    if not on_cpu:
-        time.sleep(seconds)
-        return
-    work, end = np.ones(4096, np.float32), time.monotonic() + seconds
-    while time.monotonic() < end:
+def compute(turns):
+    work = np.ones(4096, np.float32)
+    for _ in range(turns):
         np.sqrt(work, out=work)
 
 
-def loop(directory, buckets, seconds, on_cpu, reduces):
-    """For a rank's process: one step; how long it took. seconds 0: computes nothing."""
+def turns_per_second():
+    """As a processor does it that nobody else uses."""
+    def took(turns):
+        start = time.monotonic()
+        compute(turns)
+        return time.monotonic() - start
+    return 10000 / min(took(10000) for _ in range(10))
+
+
+def computing(seconds, rate):
+    """As long as the gradients of one bucket take: an amount of work where a processor does it."""
+    if rate:
+        compute(int(seconds * rate))
+    else:
+        time.sleep(seconds)
+
+
+def loop(directory, buckets, seconds, rate, reduces):
+    """For a rank's process: one step; how long it took. seconds 0: computes nothing; rate 0: not on a processor."""
     barrier = os.open(f"{directory}/barrier", os.O_RDWR)
     trigger = os.open(f"{directory}/allreduce", os.O_RDWR | os.O_NONBLOCK)
     os.write(barrier, b"\n")
     start, results = time.monotonic(), b""
     for bucket in range(buckets):
-        computing(seconds, on_cpu)
+        computing(seconds, rate)
         if reduces:
             os.write(trigger, b"op=avg offset=%d count=%d\n" % (bucket * BUCKET, BUCKET // 4))
     while reduces and results.count(b"\n") < buckets:
@@ -66,8 +81,8 @@ def loop(directory, buckets, seconds, on_cpu, reduces):
     return took
 
 
-def step(ranks, buckets, seconds, on_cpu, reduces):
-    calls = [rank.actor.begin(loop, rank.path, buckets, seconds, there, reduces) for rank, there in zip(ranks, on_cpu)]
+def step(ranks, buckets, seconds, rates, reduces):
+    calls = [rank.actor.begin(loop, rank.path, buckets, seconds, rate, reduces) for rank, rate in zip(ranks, rates)]
     return max(call.result(300) for call in calls)
 
 
@@ -95,13 +110,14 @@ def main():
         ranks = mount.job(2, size=args.buckets * BUCKET).ranks()
         for rank in ranks:
             rank.actor.begin(store, rank.path).result(120)
+        rate = turns_per_second()
         for name, on_cpu, ratio in CASES:
-            figures = []
+            figures, rates = [], [rate * there for there in on_cpu]
             for _ in range(args.rounds):
-                reducing = step(ranks, args.buckets, 0, on_cpu, True)
+                reducing = step(ranks, args.buckets, 0, rates, True)
                 each = ratio * reducing / args.buckets
-                alone = step(ranks, args.buckets, each, on_cpu, False)
-                both = step(ranks, args.buckets, each, on_cpu, True)
+                alone = step(ranks, args.buckets, each, rates, False)
+                both = step(ranks, args.buckets, each, rates, True)
                 figures.append((reducing, alone, both, (reducing + alone - both) / min(reducing, alone)))
             reducing, alone, both, hidden = (statistics.median(column) for column in zip(*figures))
             most = most_hidden(len(os.sched_getaffinity(0)), sum(on_cpu), args.buckets, reducing, alone)

@@ -603,7 +603,7 @@ struct watched {
     struct red_work work;
     sem_t started, let_go, finished;
     pid_t worker;
-    int in_finish; /* policy */
+    int in_block, in_finish; /* policies */
 };
 
 static void start_and_hold(struct red_work *work, unsigned idx)
@@ -625,6 +625,12 @@ static void note_policy(struct red_work *work)
     struct watched *watched = UT_CONTAINER(work, struct watched, work);
     watched->in_finish = sched_getscheduler(0);
     sem_post(&watched->finished);
+}
+
+static void note_policy_in_block(struct red_work *work, unsigned idx)
+{
+    (void)idx;
+    UT_CONTAINER(work, struct watched, work)->in_block = sched_getscheduler(0);
 }
 
 /* Submits it to a worker of its own, and returns when that is in the block. */
@@ -670,6 +676,25 @@ static int policy_of_giving_way(void)
     cr_assert_eq(pthread_create(&thread, NULL, find_policy, &policy), 0);
     pthread_join(thread, NULL);
     return policy;
+}
+
+/* A rank that is woken together with the worker comes first. */
+Test(pool, who_gave_way_sleeps_so_until_work_comes_that_does_not, .timeout = 20)
+{
+    struct watched watched,
+        next = {.work = {.block = note_policy_in_block, .finish = note_policy, .block_count = 1}};
+    const int policy = policy_of_giving_way();
+    struct red_pool *pool = begin_giving_way(&watched);
+    sem_init(&next.finished, 0, 0);
+    sem_post(&watched.let_go);
+    sem_wait(&watched.finished);
+    while (sched_getscheduler(watched.worker) != policy) {
+        sched_yield();
+    }
+    red_pool_submit(pool, &next.work);
+    sem_wait(&next.finished);
+    cr_assert_eq(next.in_block, sched_getscheduler(0));
+    red_pool_destroy(pool);
 }
 
 Test(pool, who_gives_way_does_so_in_its_blocks_only, .timeout = 20)
