@@ -17,6 +17,7 @@
 #ifndef FS_H
 #define FS_H
 
+#include "fs/fs_awake.h"
 #include "fs/fs_events.h"
 #include "fs/fs_log.h"
 #include "fs/fs_loop.h"
@@ -69,6 +70,7 @@ struct fs {
     unsigned parked;                            /* reads and writes of triggers that wait */
     struct fs_run *free_runs;                   /* likewise, fs_exec.c */
     struct ut_list works;                       /* struct red_work.link: for the workers, fs_exec.c */
+    struct fs_awake awake;                      /* while operations follow one another closely */
     uint64_t hurry_ns;                          /* when works that give way shall cease to; 0: never */
     struct ut_list unread_runs;                 /* struct fs_run.link: wait for writes in the queue */
     struct ut_list giving_runs; /* struct fs_run.link: begun before all of their ranks waited */

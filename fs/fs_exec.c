@@ -221,7 +221,9 @@ static void finish(struct fs_run *run)
     else if (rc)
         describe_fault(run, rc, text, sizeof(text));
     op->moved = atomic_load_explicit(&run->moved, memory_order_relaxed);
-    coll_op_finish(op, rc, text, ut_clock_ns());
+    const uint64_t now = ut_clock_ns();
+    coll_op_finish(op, rc, text, now);
+    fs_loop_wake_at(&run->fs->loop, fs_awake_operation(&run->fs->awake, now));
     ut_list_remove(&run->link);
     for (unsigned i = 0; i < run->exec.member_count; i++) {
         ut_list_remove(&run->members[i].in_rank);

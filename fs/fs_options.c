@@ -22,6 +22,7 @@
 #define NODE_TEXT(name) NODE_FIELD(name), .size = sizeof(((struct fs_node_settings *)NULL)->name)
 
 static const char *const buffer_modes[] = {"auto", "passthrough", "coherent", NULL};
+static const char *const awake_modes[] = {"auto", "never", NULL};
 static const char *const huge_modes[] = {"never", "always", "within_size", "advise", NULL};
 static const char *const kernels[] = {"auto", "portable", "avx2", "avx512", NULL};
 static const char *const log_levels[] = {"error", "warning", "info", "debug", NULL};
@@ -180,6 +181,14 @@ static const struct ut_option options[] = {
      .fits = is_huge_mode,
      .form = "never, always, within_size or advise",
      .help = "Huge pages for buffers, as huge= of tmpfs: never, always, within_size or advise"},
+    {.name = "awake",
+     .kind = UT_OPTION_CHOICE,
+     FIELD(awake),
+     .choices = awake_modes,
+     .fallback = "auto",
+     .value = "MODE",
+     .help = "Whether idle processors are kept from sleeping while operations follow one another within a "
+             "millisecond"},
     {.name = "heartbeat_ms",
      .kind = UT_OPTION_NUMBER,
      FIELD(heartbeat_ms),

@@ -23,6 +23,8 @@
 /* How a buffer's pages reach the clients (fs_settings.buffer). */
 enum fs_buffer_mode { FS_BUFFER_AUTO, FS_BUFFER_PASSTHROUGH, FS_BUFFER_COHERENT };
 
+enum fs_awake_mode { FS_AWAKE_AUTO, FS_AWAKE_NEVER };
+
 enum fs_log_level { FS_LOG_ERROR, FS_LOG_WARNING, FS_LOG_INFO, FS_LOG_DEBUG };
 
 /* What the section [node N] says; a text that nobody set is empty, a number 0. */
@@ -54,6 +56,7 @@ struct fs_settings {
                              the loop thread */
     char numa[16];        /* node of memory and threads: "auto", "none" or a number */
     char huge[16];        /* tmpfs huge= of the buffers; "" is the kernel's default */
+    enum fs_awake_mode awake;
     int heartbeat_ms;
     bool faults;          /* links are emulated, and can be broken */
     char sysfs[PATH_MAX]; /* where devices are looked up: /sys, or a recorded tree */

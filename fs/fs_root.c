@@ -50,6 +50,7 @@ static void show_stats(void *of, struct ut_text *out)
     ut_text_addf(out, "buffer_mode_why %s\n", fs->buffer_why);
     ut_text_addf(out, "libfuse %s\n", fuse_pkgversion());
     ut_text_addf(out, "kernel %s\n", fs->table->name);
+    fs_awake_show(&fs->awake, out);
     ut_text_stat(out, "workers", red_pool_threads(fs->workers));
     ut_text_addf(out, "numa_node %d\n", fs->numa_node);
     ut_text_stat(out, "request_limit_s", fs->wait_limit_ns / UT_NS_PER_S);

@@ -154,6 +154,7 @@ static void on_tick(void *ctx, uint64_t now)
     struct fs *fs = ctx;
     fs_jobs_tick(fs, now);
     fs_exec_tick(fs, now);
+    fs_loop_wake_at(&fs->loop, fs_awake_tick(&fs->awake, now));
     fs_watch_tick(fs->watch, now);
     fs_events_tick(fs, now);
 }
@@ -345,6 +346,7 @@ static bool tear_down(struct fs *fs)
         fuse_session_destroy(fs->session);
     fs_exec_fini(fs);
     fs_trigger_fini(fs);
+    fs_awake_fini(&fs->awake);
     fs_events_fini(&fs->events);
     fs_log_fini(&fs->log);
     fs_loop_fini(&fs->loop);
@@ -380,6 +382,7 @@ int fs_serve(const struct fs_settings *settings, void (*ready)(void *ctx), void 
     ut_list_init(&fs->unread_runs);
     ut_list_init(&fs->giving_runs);
     decide_buffers(fs);
+    fs_awake_init(&fs->awake, settings->awake == FS_AWAKE_AUTO);
     int rc = set_up_work(fs);
     if (!rc)
         rc = set_up_tree(fs);

@@ -50,10 +50,11 @@ def test_values_of_fabricfs_are_those_it_takes(env):
         equal(offered(env.program, *words), modes, f"behind {words}")
     equal(offered(env.program, "--buffer", "=", "c"), {"coherent"}, "behind --buffer=c")
     equal(offered(env.program, "--log", ""), {"error", "warning", "info", "debug"}, "levels")
+    equal(offered(env.program, "--awake", ""), {"auto", "never"}, "awake")
     equal(offered(env.program, "--huge", ""), {"never", "always", "within_size", "advise"}, "huge pages")
     equal(offered(env.program, "--config", "=", "READ"), {"README.md"}, "files")
     equal(offered(env.program, "utils/pag"), {"utils/pages"}, "mount points")
-    for name in ("buffer", "log", "huge"):
+    for name in ("buffer", "log", "huge", "awake"):
         for word in offered(env.program, f"--{name}", ""):
             subprocess.run([env.program, f"--{name}={word}", "--version"], check=True, stdout=subprocess.DEVNULL)
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -554,6 +555,40 @@ def test_an_idle_daemon_uses_no_cpu(mount):
     ranks = mount.job(2, size=64).ranks()
     run_all(ranks)
     least_cpu(mount, 2)
+
+
+def operate(fd, count):
+    """For an actor: so many operations, one after the other."""
+    for _ in range(count):
+        os.write(fd, b"count=1\n")
+
+
+def longest_idle_way():
+    """Microseconds that an idle processor may take to come back: what all who ask for less agree on."""
+    with open("/dev/cpu_dma_latency", "rb") as device:
+        return int.from_bytes(device.read(4), sys.byteorder)
+
+
+@needs(alone=True)
+def test_processors_are_kept_awake_while_operations_follow_one_another_closely(mount):
+    if mount.stats()["awake"].startswith("none"):
+        raise Skip("the kernel cannot be asked")
+    ranks = mount.job(2, size=64).ranks()
+    equal(mount.stats()["awake"], "free", "before")
+    usual = longest_idle_way()
+    calls = [rank.actor.begin(operate, rank.open(), 5000) for rank in ranks]
+    wait_until(lambda: longest_idle_way() <= 2 and mount.stats()["awake"] == "held", "it asks for a short way back")
+    for call in calls:
+        call.result()
+    wait_until(lambda: mount.stats()["awake"] == "free" and longest_idle_way() == usual, "it takes that back")
+
+
+@needs(options=["-o", "awake=never"], alone=True)
+def test_processors_may_sleep_where_that_is_wanted(mount):
+    ranks = mount.job(2, size=64).ranks()
+    for call in [rank.actor.begin(operate, rank.open(), 1000) for rank in ranks]:
+        call.result()
+    equal(mount.stats()["awake"], "none (not wanted)", "awake")
 
 
 def least_cpu(mount, seconds):

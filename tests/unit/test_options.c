@@ -151,6 +151,7 @@ Test(options, unknown_options_and_bad_values_are_named)
     refused("-o frobnicate /mnt", "frobnicate");
     refused("--memory 2X /mnt", "--memory: \"2X\"");
     refused("--buffer fast /mnt", "auto, passthrough or coherent");
+    refused("--awake=always /mnt", "auto or never");
     refused("--memory", "--memory needs a value");
     refused("--foreground=perhaps /mnt", "yes or no");
     refused("--numa=-2 /mnt", "auto, none, or the number");
