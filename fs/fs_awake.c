@@ -73,7 +73,7 @@ uint64_t fs_awake_operation(struct fs_awake *awake, uint64_t now_ns)
 
 uint64_t fs_awake_tick(struct fs_awake *awake, uint64_t now_ns)
 {
-    if (awake->held && now_ns - awake->last_ns >= RELEASE_NS)
+    if (awake->held && now_ns >= awake->last_ns + RELEASE_NS)
         ask(awake, false);
     return awake->held ? awake->last_ns + RELEASE_NS : UINT64_MAX;
 }

@@ -46,7 +46,6 @@ struct fs_run {
     unsigned block_count;
     atomic_int rc;                    /* the first failure of any worker */
     atomic_bool moved;                /* data has begun to move */
-    bool gives_way;                   /* to ranks, some of whom compute while it is carried out */
     bool dropping;                    /* between the two invalidations */
     struct ut_list link;              /* in fs->unread_runs, in fs->giving_runs, or nowhere */
     void (*next)(struct fs_run *run); /* on the loop thread, when the worker has done its part */
@@ -184,7 +183,6 @@ static void set_up(struct fs_run *run, struct coll_operation *op)
     run->block_count = coll_exec_block_count(&run->exec, run->block_bytes);
     atomic_store_explicit(&run->rc, 0, memory_order_relaxed);
     run->dropping = false;
-    run->gives_way = run->fs->passthrough && count_waiting(run) < members;
     atomic_store_explicit(&run->moved, false, memory_order_relaxed);
 }
 
@@ -221,10 +219,12 @@ static void finish(struct fs_run *run)
     else if (rc)
         describe_fault(run, rc, text, sizeof(text));
     op->moved = atomic_load_explicit(&run->moved, memory_order_relaxed);
+    ut_list_remove(&run->link);
+    if (ut_list_empty(&run->fs->giving_runs))
+        run->fs->hurry_ns = 0;
     const uint64_t now = ut_clock_ns();
     coll_op_finish(op, rc, text, now);
     fs_loop_wake_at(&run->fs->loop, fs_awake_operation(&run->fs->awake, now));
-    ut_list_remove(&run->link);
     for (unsigned i = 0; i < run->exec.member_count; i++) {
         ut_list_remove(&run->members[i].in_rank);
         fs_rank_run_over(run->members[i].rank);
@@ -360,6 +360,19 @@ static void start_ring(struct fs_run *run)
     finish(run);
 }
 
+/* All that has been begun gives way no longer, also what the workers do not have yet. */
+static void hurry(struct fs *fs)
+{
+    UT_LIST_EACH(&fs->works, struct red_work, link, work)
+    {
+        work->gives_way = false;
+    }
+    while (!ut_list_empty(&fs->giving_runs))
+        ut_list_remove(fs->giving_runs.next);
+    fs->hurry_ns = 0;
+    red_pool_hurry(fs->workers);
+}
+
 static void hurry_within(struct fs *fs, uint64_t ns)
 {
     const uint64_t at = ut_clock_ns() + ns;
@@ -376,12 +389,13 @@ static void set_up_blocks(struct fs_run *run)
 
 static void start_blocks(struct fs_run *run)
 {
+    const unsigned waiting = count_waiting(run);
     set_up_blocks(run);
-    run->work.gives_way = run->gives_way;
+    run->work.gives_way = run->fs->passthrough && waiting < run->exec.member_count;
     submit_later(run);
-    if (run->gives_way) {
+    if (run->work.gives_way) {
         ut_list_append(&run->fs->giving_runs, &run->link);
-        hurry_within(run->fs, count_waiting(run) ? GIVE_WAY_WAITED_NS : GIVE_WAY_NS);
+        hurry_within(run->fs, waiting ? GIVE_WAY_WAITED_NS : GIVE_WAY_NS);
     }
 }
 
@@ -537,19 +551,19 @@ void fs_exec_rank_waits(struct fs *fs)
     UT_LIST_EACH(&fs->giving_runs, struct fs_run, link, run)
     {
         const unsigned waiting = count_waiting(run);
-        if (waiting == run->exec.member_count)
-            red_pool_hurry(fs->workers);
-        else if (waiting)
+        if (waiting == run->exec.member_count) {
+            hurry(fs);
+            return;
+        }
+        if (waiting)
             hurry_within(fs, GIVE_WAY_WAITED_NS);
     }
 }
 
 void fs_exec_tick(struct fs *fs, uint64_t now)
 {
-    if (fs->hurry_ns && now >= fs->hurry_ns) {
-        red_pool_hurry(fs->workers);
-        fs->hurry_ns = 0;
-    }
+    if (fs->hurry_ns && now >= fs->hurry_ns)
+        hurry(fs);
     if (fs->hurry_ns)
         fs_loop_wake_at(&fs->loop, fs->hurry_ns);
 }

@@ -8,13 +8,14 @@
  * wakes it when no CPU is idle in that very moment, and both would take turns while a rank that has just
  * asked leaves another CPU idle. (Measured on two CPUs, 1 MiB a rank: every time.)
  *
- * A worker gives way while it has blocks of a work: SCHED_IDLE makes the kernel put whoever wakes in its
+ * A worker gives way while it does blocks of a work: SCHED_IDLE makes the kernel put whoever wakes in its
  * place at once, and wake others on its CPU as on an idle one. It yields before each block, since one who
  * wakes together with it may have to wait until it has had more than its share. It is as all others again
- * before it touches the lock, which it would hold for long if it were put aside there; and it sleeps as it
- * worked last, so that a rank that is woken beside it comes first. Each change of the policy makes the kernel
- * forget most of what the worker has had, so there are few. (Measured with a change at each block: now and
- * then a rank waited 1.5 ms.) A hurry gives its place back to a worker that was put aside.
+ * before it touches the lock, which it would hold for long if it were put aside there (so it is for the last
+ * block of all, whose taker dequeues the work). After such a work it sleeps so, too: a rank that is woken
+ * beside it comes first. Each change of the policy makes the kernel forget most of what the worker has had,
+ * so there are few. (Measured with a change at each block: now and then a rank waited 1.5 ms.) A hurry gives
+ * its place back to a worker that was put aside.
  */
 #include "reduce/red_pool.h"
 
@@ -52,12 +53,15 @@ struct sched_attributes {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
+/* Whether a worker gives way, or is about to; or did, until somebody hurried it. */
+enum aside { AS_ALL, ASIDE, HURRIED };
+
 struct worker {
     struct red_pool *pool;
     pthread_t thread;
     pid_t tid;
     struct sched_attributes as_all; /* what it is when it does not give way */
-    atomic_bool aside;              /* it gives way, or is about to */
+    atomic_int aside;               /* enum aside */
     sem_t call;
     struct ut_list link; /* in pool->idle until somebody takes it out to call it */
     bool spins;          /* before it sleeps */
@@ -153,7 +157,7 @@ static void step_aside(struct worker *worker, unsigned hurries)
     }
     idle.policy = SCHED_IDLE;
     idle.runtime_ns = 0; /* the usual: the kernel runs first who asks for less */
-    atomic_store(&worker->aside, true);
+    atomic_store(&worker->aside, ASIDE);
     if (!set_attributes(0, idle) || is_hurried(worker, hurries)) {
         set_attributes(0, worker->as_all);
     }
@@ -161,9 +165,9 @@ static void step_aside(struct worker *worker, unsigned hurries)
 
 static void step_back(struct worker *worker)
 {
-    if (atomic_load_explicit(&worker->aside, memory_order_relaxed)) {
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) != AS_ALL) {
         set_attributes(0, worker->as_all);
-        atomic_store(&worker->aside, false);
+        atomic_store(&worker->aside, AS_ALL);
     }
 }
 
@@ -195,7 +199,7 @@ static void wait_for_work(struct worker *worker)
 {
     struct red_pool *pool = worker->pool;
     const uint64_t since = ut_clock_ns();
-    if (worker->spins) {
+    if (worker->spins && !worker->gave_way) { /* who gave way has a CPU that others want */
         pthread_mutex_unlock(&pool->lock);
         look_for_work(pool, since);
         pthread_mutex_lock(&pool->lock);
@@ -263,9 +267,9 @@ static void settle(struct worker *worker)
     }
 }
 
-static void let_others_first(const struct worker *worker, const struct red_work *work)
+static void let_others_first(const struct worker *worker)
 {
-    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) && !is_hurried(worker, work->hurries)) {
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) == ASIDE) {
         sched_yield();
     }
 }
@@ -279,7 +283,7 @@ static void do_blocks(struct worker *worker, struct red_work *work, unsigned idx
         step_aside(worker, work->hurries);
     }
     while (idx < count) {
-        let_others_first(worker, work);
+        let_others_first(worker);
         work->block(work, idx);
         idx = next_block(work);
         if (idx >= count - 1) {
@@ -310,8 +314,9 @@ void red_pool_hurry(struct red_pool *pool)
 {
     atomic_fetch_add(&pool->hurries, 1);
     for (unsigned i = 0; i < pool->capacity; i++) {
-        const struct worker *worker = &pool->worker[i];
-        if (atomic_load(&worker->aside)) {
+        struct worker *worker = &pool->worker[i];
+        int aside = ASIDE;
+        if (atomic_compare_exchange_strong(&worker->aside, &aside, HURRIED)) {
             set_attributes(worker->tid, worker->as_all);
         }
     }
@@ -356,11 +361,9 @@ static void call(struct ut_list *workers)
 static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left, unsigned for_workers,
                     bool stays)
 {
+    const bool hurries = !work->gives_way; /* the work may be gone once it is in the queue */
     struct ut_list called;
     assert(work->block_count > 0);
-    if (!work->gives_way) {
-        red_pool_hurry(pool); /* what is before it in the queue */
-    }
     atomic_init(&work->next_idx, 0);
     work->home = stays ? sched_getcpu() : -1;
     atomic_init(&work->left, left);
@@ -370,6 +373,9 @@ static void enqueue(struct red_pool *pool, struct red_work *work, unsigned left,
     atomic_store_explicit(&pool->has_work, true, memory_order_relaxed);
     choose(pool, for_workers, stays, &called);
     pthread_mutex_unlock(&pool->lock);
+    if (hurries) {
+        red_pool_hurry(pool); /* what is before it, and who went to sleep meanwhile */
+    }
     call(&called);
 }
 
@@ -567,11 +573,11 @@ static struct timespec after(uint64_t ns)
 static bool end_pool(struct red_pool *pool, const struct timespec *deadline)
 {
     struct ut_list called;
-    red_pool_hurry(pool);
     pthread_mutex_lock(&pool->lock);
     pool->stopping = true;
     choose(pool, pool->thread_count, false, &called);
     pthread_mutex_unlock(&pool->lock);
+    red_pool_hurry(pool);
     call(&called);
     for (; pool->thread_count > 0; pool->thread_count--) {
         struct worker *worker = &pool->worker[pool->thread_count - 1];

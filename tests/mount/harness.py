@@ -437,8 +437,7 @@ class Job:
         return values(self.read("config"))
 
     def wait_asking(self, count=1):
-        """Returns when so many ranks wait for an operation: for clients that were not told to open beforehand, whose
-        other requests `Mount.wait_parked` would take for the one that matters."""
+        """Returns when so many ranks wait for an operation of this job."""
         wait_until(lambda: int(values(self.read("stats"))["ranks_waiting"]) >= count, f"{count} ranks ask")
 
     def rank(self, number, actor=None):

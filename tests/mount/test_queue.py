@@ -537,6 +537,32 @@ def test_a_second_blocking_open_of_one_trigger_may_wait_too(mount):
     first.result()
 
 
+def compute():
+    """For an actor: takes a processor until it is killed."""
+    while True:
+        pass
+
+
+@needs(modes=("passthrough",), alone=True)
+def test_an_operation_is_done_where_others_take_all_processors(mount):
+    """It gives way to them for a moment only: for as long as it took, it would get a three hundredth of the time."""
+    computing = [Actor() for _ in range(2 * len(os.sched_getaffinity(0)))]
+    ranks, queues = pair(mount, size=256 << 20)
+    for rank in ranks:
+        rank.actor.call(os.truncate, rank.file("buffer"), 256 << 20)
+    run_all(ranks)  # there is memory
+    for actor in computing:
+        actor.begin(compute)
+    started = time.monotonic()
+    for queue in queues:
+        queue.add()
+    wait_until(lambda: ranks[0].status().count("result=ok") == 2, "it is done")  # nobody polls or reads
+    took = time.monotonic() - started
+    for actor in computing:
+        actor.kill()
+    assert took < 4, f"it took {took:.1f} s"
+
+
 def test_what_is_kept_for_the_next_operations_does_not_grow_with_them(mount):
     """Two operations of a small job at once, whose memory is kept for later, then one of a large job, and again."""
     if mount.sanitized():

@@ -116,7 +116,8 @@ def test_a_c_client_with_sa_restart_sees_eintr_and_resumes(mount):
     with subprocess.Popen([program, "hold", f"{job.path}/ranks/1", "count=1"], stdout=subprocess.PIPE) as client:
         job.wait_asking()
         os.kill(client.pid, signal.SIGALRM)
-        wait_until(lambda: mount.waiting() >= 1 and process_state(client.pid) in "SD", "it waits again")
+        wait_until(lambda: process_state(client.pid) in "SD", "it sleeps again")
+        mount.wait_parked()
         rank.run("count=1")
         result, tries = client.communicate(timeout=20)[0].split()
     equal(int(result), 0, "errno")
@@ -146,7 +147,8 @@ def test_sigstop_and_sigcont_do_not_disturb_an_operation(mount):
             os.kill(client.pid, signal.SIGSTOP)
             wait_until(lambda: process_state(client.pid) == "T", "the client is stopped")
             os.kill(client.pid, signal.SIGCONT)
-            wait_until(lambda: process_state(client.pid) in "SD" and mount.waiting() >= 1, "the client waits again")
+            wait_until(lambda: process_state(client.pid) in "SD", "the client sleeps again")
+            mount.wait_parked()
         rank.run("count=1")
         equal(client.communicate(timeout=20)[0].split()[0], b"0", "errno")
 
