@@ -73,7 +73,7 @@ struct fs {
     struct fs_awake awake;                      /* while operations follow one another closely */
     uint64_t hurry_ns;                          /* when works that give way shall cease to; 0: never */
     struct ut_list unread_runs;                 /* struct fs_run.link: wait for writes in the queue */
-    struct ut_list giving_runs; /* struct fs_run.link: begun before all of their ranks waited */
+    struct ut_list giving_runs; /* struct fs_run.link: begun before all ranks waited, not hurried since */
     struct fs_events events;
     struct fs_log log;
     uint64_t started_ns;

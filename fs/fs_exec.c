@@ -223,8 +223,8 @@ static void finish(struct fs_run *run)
     if (ut_list_empty(&run->fs->giving_runs))
         run->fs->hurry_ns = 0;
     const uint64_t now = ut_clock_ns();
-    coll_op_finish(op, rc, text, now);
     fs_loop_wake_at(&run->fs->loop, fs_awake_operation(&run->fs->awake, now));
+    coll_op_finish(op, rc, text, now);
     for (unsigned i = 0; i < run->exec.member_count; i++) {
         ut_list_remove(&run->members[i].in_rank);
         fs_rank_run_over(run->members[i].rank);

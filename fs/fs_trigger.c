@@ -24,6 +24,7 @@ struct fs_handle {
     struct ut_list lines;       /* struct fs_wait.link: results not read yet, oldest first */
     struct ut_list readers;     /* struct fs_wait.link: reads that wait for one */
     struct fuse_pollhandle *poll;
+    bool polls; /* somebody does, and found no result */
 };
 
 /* Somebody who waits: a parked write, a parked read, or a queued operation whose result becomes a line. */
@@ -210,6 +211,7 @@ void fs_trigger_wake(struct fs_rank *rank)
         fuse_lowlevel_notify_poll(handle->poll);
         fuse_pollhandle_destroy(handle->poll);
         handle->poll = NULL;
+        handle->polls = false;
     }
 }
 
@@ -280,7 +282,7 @@ static bool rank_waits(const struct fs_rank *rank)
     }
     UT_LIST_EACH(&rank->handles, struct fs_handle, link, handle)
     {
-        if (handle->poll || !ut_list_empty(&handle->readers))
+        if (handle->polls || !ut_list_empty(&handle->readers))
             return true;
     }
     return false;
@@ -483,7 +485,8 @@ static void trigger_poll(fuse_req_t req, struct fs_node *node, struct fuse_file_
         if (handle->poll)
             fuse_pollhandle_destroy(handle->poll);
         handle->poll = ph;
-        if (ut_list_empty(&handle->lines))
+        handle->polls = ut_list_empty(&handle->lines);
+        if (handle->polls)
             fs_exec_rank_waits(rank->fs);
     }
     if (!ut_list_empty(&handle->lines))

@@ -147,27 +147,27 @@ static bool is_hurried(const struct worker *worker, unsigned hurries)
     return atomic_load(&worker->pool->hurries) != hurries;
 }
 
+static void step_back(struct worker *worker)
+{
+    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) != AS_ALL) {
+        set_attributes(0, worker->as_all);
+        atomic_store(&worker->aside, AS_ALL);
+    }
+}
+
 /* Unless there have been hurries since there were that many. Who hurries counts, then looks for whom it finds
  * aside; we are aside, then look at the count. So one of the two notices the other. */
 static void step_aside(struct worker *worker, unsigned hurries)
 {
     struct sched_attributes idle = worker->as_all;
-    if (!worker->pool->may_give_way || is_hurried(worker, hurries)) {
+    if (is_hurried(worker, hurries)) {
         return;
     }
     idle.policy = SCHED_IDLE;
     idle.runtime_ns = 0; /* the usual: the kernel runs first who asks for less */
     atomic_store(&worker->aside, ASIDE);
     if (!set_attributes(0, idle) || is_hurried(worker, hurries)) {
-        set_attributes(0, worker->as_all);
-    }
-}
-
-static void step_back(struct worker *worker)
-{
-    if (atomic_load_explicit(&worker->aside, memory_order_relaxed) != AS_ALL) {
-        set_attributes(0, worker->as_all);
-        atomic_store(&worker->aside, AS_ALL);
+        step_back(worker);
     }
 }
 
@@ -278,8 +278,8 @@ static void let_others_first(const struct worker *worker)
 static void do_blocks(struct worker *worker, struct red_work *work, unsigned idx)
 {
     const unsigned count = work->block_count;
-    worker->gave_way = work->gives_way;
-    if (work->gives_way) {
+    worker->gave_way = work->gives_way && worker->pool->may_give_way;
+    if (worker->gave_way) {
         step_aside(worker, work->hurries);
     }
     while (idx < count) {

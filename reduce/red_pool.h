@@ -6,7 +6,8 @@
  * Threads: submit from any thread, never blocks on work. block() and finish() run on workers, where every
  * signal is blocked except those a thread raises by itself (SIGBUS, SIGSEGV, SIGFPE, SIGILL). The pool never
  * has more threads than there are cores for it; when it has as many, each keeps to a core of its own. Idle
- * workers sleep; before that they yield for a moment, where work came as soon the last time.
+ * workers sleep; before that they yield for a moment, where work came as soon the last time and did not
+ * give way.
  *
  * A work may give way: at its blocks a worker runs only where, and as long as, nobody else in its scheduling
  * group wants to (SCHED_IDLE). For results that nobody waits for yet; on a busy machine it takes any time, so
