@@ -360,7 +360,7 @@ TRAIN = """
 import functools, hashlib, json, sys
 sys.path.insert(0, "/py")
 import demo_train as demo
-world, steps, ranks = 4, 60, {ranks}
+world, steps, ranks = 4, 20, {ranks}
 train_set, test = demo.load("/py/digits.csv.gz", world)
 begin = [functools.partial(demo.start, demo.run_rank, "/fabric", "digits", rank, world, steps, train_set, test)
          for rank in ranks]
