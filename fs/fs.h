@@ -67,8 +67,8 @@ struct fs {
     struct ut_list interrupted;                 /* struct fs_wait.interrupted, fs_trigger.c */
     struct ut_list queued_waits;                /* struct fs_wait.link: operations queued without waiting */
     struct fs_wait *free_waits;                 /* kept for reuse */
-    unsigned parked;                            /* reads and writes of triggers that wait */
     struct fs_run *free_runs;                   /* likewise, fs_exec.c */
+    unsigned parked;                            /* reads and writes of triggers that wait, fs_trigger.c */
     struct ut_list works;                       /* struct red_work.link: for the workers, fs_exec.c */
     struct fs_awake awake;                      /* while operations follow one another closely */
     uint64_t hurry_ns;                          /* when works that give way shall cease to; 0: never */

@@ -35,9 +35,10 @@ static int32_t find_way(void)
 
 void fs_awake_init(struct fs_awake *awake, bool wanted)
 {
-    *awake = (struct fs_awake){.fd = -1, .way_us = find_way()};
+    *awake = (struct fs_awake){.fd = -1};
     if (!wanted)
         return;
+    awake->way_us = find_way();
     awake->fd = open(DEVICE, O_WRONLY | O_CLOEXEC);
     if (awake->fd < 0)
         awake->error = errno;

@@ -289,7 +289,7 @@ static void do_blocks(struct worker *worker, struct red_work *work, unsigned idx
         if (idx >= count - 1) {
             step_back(worker);
         }
-        if (idx == count - 1) {
+        if (is_last_block(work, idx)) {
             dequeue_alone(worker->pool, work);
         }
         end_block(work);

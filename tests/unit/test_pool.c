@@ -528,15 +528,13 @@ static void shared_finished(struct red_work *work)
 /* Both workers still look for work, after one that was for both. */
 Test(pool, the_worker_beside_who_shares_leaves_the_work_to_him, .timeout = 60)
 {
-    int cpu[2];
-    struct red_pool *pool = pool_of_two_beside(cpu);
+    static struct pair pair = {.work = {.block = look_at_other, .finish = pair_finished, .block_count = 2}};
+    static struct shared shared = {.work = {.block = note_who, .finish = shared_finished, .block_count = 8}};
+    struct red_pool *pool = pool_of_two_beside(pair.cpu);
     if (!pool) {
         cr_skip_test("one CPU only");
     }
-    static struct pair pair = {.work = {.finish = pair_finished, .block = look_at_other, .block_count = 2}};
-    static struct shared shared = {.work = {.block = note_who, .finish = shared_finished, .block_count = 8}};
-    memcpy(pair.cpu, cpu, sizeof cpu);
-    shared.cpu = cpu[0];
+    shared.cpu = pair.cpu[0];
     shared.tid = gettid();
     sem_init(&pair.finished, 0, 0);
     sem_init(&shared.finished, 0, 0);
